@@ -1,0 +1,126 @@
+"""Every failure this program can name. Anything else is a bug and is left to escape.
+
+HoldfastError
+├── NotFound          what was asked for does not exist
+├── Invalid           the caller sent something we cannot accept
+│   ├── Ambiguous     a reference that fits several sessions
+│   └── Unsupported   a store we must not open: a network file system, a newer release, not ours
+├── Conflict          the caller's view is stale
+│   ├── KeyReused     an idempotency key that came back with another request
+│   ├── Busy          somebody alive holds the session or the store
+│   └── LeaseLost     another worker holds the session now; nothing was written
+├── NotSaved          the store could not make it durable; nothing of it counts as saved
+│   ├── DiskFull
+│   ├── ReadOnly
+│   └── IoFailed
+├── Corrupt           stored bytes are not what was written
+├── Unavailable       a store or a channel is away; trying later may help
+└── ProviderFailed    the model did not answer
+    ├── RateLimited       too many requests; `retry_after` says when to come back, if the provider did
+    ├── ContextTooLong    the request is longer than the model's window
+    ├── Refused           the provider will not answer this request, now or later
+    ├── AuthFailed        the key is missing or not accepted
+    ├── Unreachable       no connection, no answer in time, or the provider's own error
+    └── BadReply          an answer that was cut off or makes no sense
+"""
+
+from typing import ClassVar
+
+
+class HoldfastError(Exception):
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+
+class NotFound(HoldfastError):
+    code = "not_found"
+
+
+class Invalid(HoldfastError):
+    code = "invalid"
+
+
+class Ambiguous(Invalid):
+    code = "ambiguous_ref"
+
+
+class Unsupported(Invalid):
+    code = "unsupported_store"
+
+
+class Conflict(HoldfastError):
+    code = "conflict"
+
+
+class KeyReused(Conflict):
+    code = "key_reused"
+
+
+class Busy(Conflict):
+    code = "session_busy"
+    retryable = True
+
+
+class LeaseLost(Conflict):
+    code = "lease_lost"
+
+
+class NotSaved(HoldfastError):
+    code = "not_saved"
+
+
+class DiskFull(NotSaved):
+    code = "disk_full"
+    retryable = True
+
+
+class ReadOnly(NotSaved):
+    code = "read_only"
+
+
+class IoFailed(NotSaved):
+    code = "io_failed"
+
+
+class Corrupt(HoldfastError):
+    code = "corrupt"
+
+
+class Unavailable(HoldfastError):
+    code = "unavailable"
+    retryable = True
+
+
+class ProviderFailed(HoldfastError):
+    code = "provider_failed"
+
+
+class RateLimited(ProviderFailed):
+    code = "rate_limited"
+    retryable = True
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ContextTooLong(ProviderFailed):
+    code = "context_too_long"
+
+
+class Refused(ProviderFailed):
+    code = "refused"
+
+
+class AuthFailed(ProviderFailed):
+    code = "auth_failed"
+
+
+class Unreachable(ProviderFailed):
+    code = "unreachable"
+    retryable = True
+
+
+class BadReply(ProviderFailed):
+    code = "bad_reply"
+    retryable = True

@@ -1,0 +1,320 @@
+"""Every fact a log can hold, and its one written form.
+
+Stored kinds and fields are for ever: kinds and fields with defaults may be added, none renamed or
+reused. `docs/events.md` describes the format to outsiders.
+"""
+
+import hashlib
+import json
+from typing import Literal
+
+import msgspec
+
+from holdfast.model.errors import Corrupt, Invalid
+from holdfast.model.message import Content, Outcome, Part
+
+FORMAT = 1
+GENESIS = "0" * 64
+"""What stands before the first event of a chain."""
+
+MAX_BODY_BYTES = 256 * 1024 * 1024
+"""The largest body accepted: well over any message, well under what both databases can hold in a row."""
+
+Source = Literal["chat", "run", "api", "gateway", "cron", "batch", "library", "import"]
+EndReason = Literal[
+    "cli_close",
+    "session_reset",
+    "idle",
+    "cron_complete",
+    "batch_complete",
+    "compression",
+    "reaped",
+    "recovered",
+    "user",
+    "error",
+]
+TurnOutcome = Literal["done", "failed", "interrupted", "cancelled"]
+
+
+class _Fact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    pass
+
+
+class Usage(_Fact, frozen=True):
+    """What the provider counted. `cost` is in US dollars where it is known."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    cost: float | None = None
+
+
+class SessionOpened(_Fact, frozen=True):
+    source: Source
+    channel: str | None = None
+    model: str = ""
+    title: str | None = None
+    system: str | None = None
+    workdir: str | None = None
+    side_of: str | None = None
+
+
+class UserSaid(_Fact, frozen=True):
+    turn_id: str
+    parts: tuple[Content, ...]
+    name: str = ""
+
+
+class ModelSaid(_Fact, frozen=True):
+    """A finished reply, or with `partial` what had been streamed when it was cut off."""
+
+    turn_id: str
+    parts: tuple[Part, ...]
+    model: str = ""
+    finish: str = ""
+    usage: Usage = Usage()
+    partial: bool = False
+
+
+class ToolStarted(_Fact, frozen=True):
+    """Committed before the tool acts, so that a crash in mid-act can be seen afterwards."""
+
+    turn_id: str
+    call_id: str
+    name: str
+    attempt: int = 1
+
+
+class ToolEnded(_Fact, frozen=True):
+    turn_id: str
+    call_id: str
+    outcome: Outcome
+    parts: tuple[Content, ...] = ()
+    name: str = ""
+    millis: int = 0
+
+
+class TurnStarted(_Fact, frozen=True):
+    turn_id: str
+    worker_id: str = ""
+    key: str = ""
+
+
+class TurnEnded(_Fact, frozen=True):
+    turn_id: str
+    outcome: TurnOutcome
+    reason: str = ""
+    code: str = ""
+    usage: Usage = Usage()
+
+
+class Compacted(_Fact, frozen=True):
+    """Raises the epoch: the context now begins with the pinned messages and the summary of what came up to `upto_seq`."""
+
+    epoch: int
+    upto_seq: int
+    summary: str
+    how: str
+    pinned: tuple[int, ...] = ()
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+
+class CompactionFailed(_Fact, frozen=True):
+    reason: str
+    code: str = ""
+    upto_seq: int = 0
+
+
+class CompactionUndone(_Fact, frozen=True):
+    epoch: int
+
+
+class Titled(_Fact, frozen=True):
+    title: str
+    by: Literal["user", "model", "import"] = "user"
+
+
+class ModelChanged(_Fact, frozen=True):
+    model: str
+
+
+class Forked(_Fact, frozen=True):
+    """Ends the part that a fork shares with its parent; all before it is the parent's, hashes included."""
+
+    parent_id: str
+    at_seq: int
+    at_hash: str
+    source: Source | None = None
+    channel: str | None = None
+
+
+class Ended(_Fact, frozen=True):
+    """`last_sign_at` is when the session last showed life, if that is not the time of this event."""
+
+    reason: EndReason
+    detail: str = ""
+    last_sign_at: int | None = None
+
+
+class Reopened(_Fact, frozen=True):
+    reason: str = ""
+
+
+class ResetSkipped(_Fact, frozen=True):
+    reason: str
+    processes: tuple[str, ...] = ()
+
+
+class ProcessStarted(_Fact, frozen=True):
+    process_id: str
+    command: str
+    pid: int = 0
+    workdir: str = ""
+
+
+class ProcessEnded(_Fact, frozen=True):
+    process_id: str
+    reason: str
+    exit_code: int | None = None
+
+
+class Recovered(_Fact, frozen=True):
+    """A worker that died left this session in mid-turn; `evidence` says how that was known."""
+
+    turn_id: str
+    attempt: int
+    action: str
+    evidence: str = ""
+
+
+class Imported(_Fact, frozen=True):
+    format: str
+    origin: str = ""
+    messages: int = 0
+
+
+class Pinned(_Fact, frozen=True):
+    pass
+
+
+class Unpinned(_Fact, frozen=True):
+    pass
+
+
+class Trashed(_Fact, frozen=True):
+    reason: str = ""
+
+
+class Restored(_Fact, frozen=True):
+    pass
+
+
+Event = (
+    SessionOpened
+    | UserSaid
+    | ModelSaid
+    | ToolStarted
+    | ToolEnded
+    | TurnStarted
+    | TurnEnded
+    | Compacted
+    | CompactionFailed
+    | CompactionUndone
+    | Titled
+    | ModelChanged
+    | Forked
+    | Ended
+    | Reopened
+    | ResetSkipped
+    | ProcessStarted
+    | ProcessEnded
+    | Recovered
+    | Imported
+    | Pinned
+    | Unpinned
+    | Trashed
+    | Restored
+)
+
+KINDS: dict[str, type[Event]] = {
+    "session_opened": SessionOpened,
+    "user_said": UserSaid,
+    "model_said": ModelSaid,
+    "tool_started": ToolStarted,
+    "tool_ended": ToolEnded,
+    "turn_started": TurnStarted,
+    "turn_ended": TurnEnded,
+    "compacted": Compacted,
+    "compaction_failed": CompactionFailed,
+    "compaction_undone": CompactionUndone,
+    "titled": Titled,
+    "model_changed": ModelChanged,
+    "forked": Forked,
+    "ended": Ended,
+    "reopened": Reopened,
+    "reset_skipped": ResetSkipped,
+    "process_started": ProcessStarted,
+    "process_ended": ProcessEnded,
+    "recovered": Recovered,
+    "imported": Imported,
+    "pinned": Pinned,
+    "unpinned": Unpinned,
+    "trashed": Trashed,
+    "restored": Restored,
+}
+KIND_OF: dict[type[Event], str] = {cls: kind for kind, cls in KINDS.items()}
+
+ANNOTATIONS = (Titled, Pinned, Unpinned, Trashed, Restored)
+"""Facts about a session that are no part of a turn: anybody may add them, also while a worker holds the session."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An event in its place in a log."""
+
+    seq: int
+    at: int
+    event: Event
+    hash: str = ""
+
+    @property
+    def kind(self) -> str:
+        return KIND_OF[type(self.event)]
+
+
+_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+_decoders = {kind: msgspec.json.Decoder(cls) for kind, cls in KINDS.items()}
+
+
+def dumps(value: object) -> str:
+    """The one way bodies are written: compact JSON in ASCII, keys in the order given."""
+    return _json.encode(value)
+
+
+def encode(event: Event) -> str:
+    """The body of an event. Raises Invalid for one that no database row can hold."""
+    body = dumps(msgspec.to_builtins(event))
+    if len(body) > MAX_BODY_BYTES:
+        raise Invalid(f"an event of {len(body):,} bytes is over the limit of {MAX_BODY_BYTES:,}")
+    return body
+
+
+def decode(kind: str, body: str) -> Event:
+    """The event of a stored row. Raises Corrupt for a kind or a body this release cannot read."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        raise Corrupt(f"event kind {kind!r} is not known to this release")
+    try:
+        if "\\ud" not in body:
+            return decoder.decode(body)
+        # msgspec refuses lone surrogates, which stand for the bytes of tool output that are not UTF-8.
+        return msgspec.convert(json.loads(body), KINDS[kind])
+    except (msgspec.MsgspecError, ValueError) as e:
+        raise Corrupt(f"the body of a {kind} event cannot be read: {e}") from e
+
+
+def link(previous: str, kind: str, at: int, body: str) -> str:
+    """The hash that chains an event to the one before it."""
+    return hashlib.sha256(f"{previous}\n{kind}\n{at}\n{body}".encode("ascii")).hexdigest()

@@ -1,0 +1,197 @@
+"""What a log adds up to: the session as lists and commands show it. Rebuildable from the log at any time."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from holdfast.model.event import (
+    Compacted,
+    CompactionUndone,
+    Ended,
+    Entry,
+    Event,
+    Forked,
+    ModelChanged,
+    ModelSaid,
+    Pinned,
+    Reopened,
+    Restored,
+    SessionOpened,
+    Titled,
+    ToolEnded,
+    Trashed,
+    TurnEnded,
+    TurnStarted,
+    Unpinned,
+    UserSaid,
+)
+from holdfast.model.message import Message, ToolResult, text_of
+
+State = Literal["running", "waiting", "interrupted", "quarantined", "ended"]
+PREVIEW_LENGTH = 120
+TITLE_LENGTH = 200
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """All of a session that is folded from its log."""
+
+    title: str | None = None
+    source: str = ""
+    channel: str | None = None
+    model: str = ""
+    created_at: int = 0
+    updated_at: int = 0
+    ended_at: int | None = None
+    end_reason: str | None = None
+    epoch: int = 0
+    message_count: int = 0
+    turn_count: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    parent_id: str | None = None
+    side_of: str | None = None
+    preview: str = ""
+    pinned: int = 0
+    trashed_at: int | None = None
+    open_turn: str | None = None
+    quarantined: str | None = None
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A session as the store keeps it: its place in the log, who may write, and the summary."""
+
+    id: str
+    seq: int
+    hash: str
+    lease_worker: str | None
+    lease_token: int
+    summary: Summary
+    last_heartbeat_at: int | None = None
+
+    @property
+    def state(self) -> State:
+        summary = self.summary
+        if summary.ended_at is not None:
+            return "ended"
+        if summary.quarantined is not None:
+            return "quarantined"
+        if summary.open_turn is None:
+            return "waiting"
+        return "interrupted" if self.lease_worker is None else "running"
+
+
+def fold(summary: Summary, event: Event, at: int) -> Summary:
+    """The summary after one more event. Time never runs backwards in it, whatever the clock did."""
+    changes = _changes(summary, event, at)
+    changes["updated_at"] = max(summary.updated_at, at)
+    return msgspec.structs.replace(summary, **changes)
+
+
+def _changes(summary: Summary, event: Event, at: int) -> dict[str, object]:
+    match event:
+        case UserSaid():
+            words = summary.preview or preview(text_of(event.parts))
+            return {"message_count": summary.message_count + 1, "preview": words}
+        case ModelSaid():
+            return {
+                "message_count": summary.message_count + 1,
+                "tokens_in": summary.tokens_in + event.usage.tokens_in,
+                "tokens_out": summary.tokens_out + event.usage.tokens_out,
+            }
+        case ToolEnded():
+            return {"message_count": summary.message_count + 1}
+        case TurnStarted():
+            return {"turn_count": summary.turn_count + 1, "open_turn": event.turn_id}
+        case TurnEnded():
+            return {"open_turn": None}
+        case Compacted():
+            return {"epoch": event.epoch}
+        case CompactionUndone():
+            return {"epoch": event.epoch}
+        case Titled():
+            return {"title": event.title}
+        case ModelChanged():
+            return {"model": event.model}
+        case Ended():
+            return {"ended_at": event.last_sign_at or at, "end_reason": event.reason, "open_turn": None}
+        case Reopened():
+            return {"ended_at": None, "end_reason": None, "quarantined": None}
+        case Pinned():
+            return {"pinned": 1}
+        case Unpinned():
+            return {"pinned": 0}
+        case Trashed():
+            return {"trashed_at": at}
+        case Restored():
+            return {"trashed_at": None}
+        case SessionOpened():
+            return _opened(event, at)
+        case Forked():
+            return _forked(summary, event, at)
+        case _:
+            return {}
+
+
+def _opened(event: SessionOpened, at: int) -> dict[str, object]:
+    return {
+        "title": event.title,
+        "source": event.source,
+        "channel": event.channel,
+        "model": event.model,
+        "side_of": event.side_of,
+        "created_at": at,
+    }
+
+
+def _forked(summary: Summary, event: Forked, at: int) -> dict[str, object]:
+    """A fork keeps the words of its parent and starts a life of its own."""
+    return {
+        "parent_id": event.parent_id,
+        "source": event.source or summary.source,
+        "channel": event.channel,
+        "created_at": at,
+        "ended_at": None,
+        "end_reason": None,
+        "pinned": 0,
+        "trashed_at": None,
+        "open_turn": None,
+        "quarantined": None,
+    }
+
+
+def summarise(entries: Iterable[Entry]) -> Summary:
+    summary = Summary()
+    for entry in entries:
+        summary = fold(summary, entry.event, entry.at)
+    return summary
+
+
+def messages(entries: Iterable[Entry]) -> list[Message]:
+    """What was said, in order."""
+    return [message for entry in entries if (message := as_message(entry)) is not None]
+
+
+def as_message(entry: Entry) -> Message | None:
+    """The message an event carries, if it carries one."""
+    event = entry.event
+    match event:
+        case UserSaid():
+            return Message(entry.seq, "user", event.parts, entry.at, turn_id=event.turn_id)
+        case ModelSaid():
+            return Message(entry.seq, "assistant", event.parts, entry.at, event.partial, event.turn_id)
+        case ToolEnded():
+            result = ToolResult(event.call_id, event.parts, event.outcome)
+            return Message(entry.seq, "tool", (result,), entry.at, turn_id=event.turn_id)
+        case _:
+            return None
+
+
+def preview(text: str) -> str:
+    """The first words on one line."""
+    return one_line(text[: 4 * PREVIEW_LENGTH])[:PREVIEW_LENGTH]
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks, control characters and lone surrogates, which would garble a list or a terminal."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
