@@ -1,0 +1,162 @@
+"""The log of a session: append with a fence, read back, prove."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from holdfast.model.errors import Corrupt, Invalid, LeaseLost, NotFound
+from holdfast.model.event import ANNOTATIONS, GENESIS, KIND_OF, Entry, Event, decode, encode, link
+from holdfast.model.session import Session, Summary, fold
+from holdfast.store.database import Row, Transaction, Value
+from holdfast.store.leases import Lease, busy
+
+TO_THE_END = 2**62
+SUMMARY_FROM = 5
+"""The columns before this one place a session in the store; those from it on are its summary, in the fields' order."""
+INDEXED = (
+    "title",
+    "open_turn",
+    "ended_at",
+    "end_reason",
+    "trashed_at",
+    "channel",
+    "model",
+    "source",
+    "parent_id",
+    "pinned",
+    "quarantined",
+    "created_at",
+    "side_of",
+)
+"""Fields that seldom change; an append that leaves them alone spares their columns and indexes the write."""
+SUMMARY_FIELDS = len(msgspec.structs.fields(Summary))
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """What had been streamed of a reply when it was last kept."""
+
+    turn_id: str
+    body: str
+    at: int
+
+
+def as_session(row: Row) -> Session:
+    """A row of the session table, with the heartbeat of its worker behind it if the query joined that."""
+    end = SUMMARY_FROM + SUMMARY_FIELDS
+    heartbeat = row[end] if len(row) > end else None
+    place = cast("tuple[str, int, str, str | None, int]", row[:SUMMARY_FROM])
+    summary = Summary(*row[SUMMARY_FROM:end])  # type: ignore[arg-type] # the schema checks the types
+    return Session(*place, summary, cast("int | None", heartbeat))
+
+
+def append(tx: Transaction, lease: Lease, events: Sequence[Event], *, at: int) -> Session:
+    """Add the events to the session's log, all or none, and return the session as it then is.
+
+    Raises LeaseLost, having written nothing, once the lease has changed hands.
+    """
+    head = tx.one("log.advance", session=lease.session_id, token=lease.token, worker=lease.worker_id, n=len(events))
+    if head is None:
+        raise LeaseLost(f"{lease.worker_id} no longer holds session {lease.session_id}; nothing was written")
+    return _extend(tx, head, events, at)
+
+
+def append_unheld(tx: Transaction, session_id: str, events: Sequence[Event], *, at: int) -> Session:
+    """As append, for a session that nobody holds. Raises Busy if somebody does."""
+    head = tx.one("log.advance_unheld", session=session_id, n=len(events))
+    if head is None:
+        raise busy(tx, session_id)
+    return _extend(tx, head, events, at)
+
+
+def annotate(tx: Transaction, session_id: str, event: Event, *, at: int) -> Session:
+    """Add a fact that is no part of a turn, whoever holds the session."""
+    if not isinstance(event, ANNOTATIONS):
+        raise Invalid(f"a {KIND_OF[type(event)]} event needs the lease of its session")
+    head = tx.one("log.advance_beside", session=session_id, n=1)
+    if head is None:
+        raise NotFound(f"there is no session {session_id}")
+    return _extend(tx, head, [event], at)
+
+
+def _extend(tx: Transaction, head: Row, events: Sequence[Event], at: int) -> Session:
+    """Write the events behind the head, whose number has been advanced already."""
+    session = as_session(head)
+    before = summary = session.summary
+    seq, hash_ = session.seq - len(events), session.hash
+    rows: list[dict[str, Value]] = []
+    for event in events:
+        kind, body = KIND_OF[type(event)], encode(event)
+        seq, hash_ = seq + 1, link(hash_, kind, at, body)
+        summary = fold(summary, event, at)
+        rows.append({"session": session.id, "seq": seq, "kind": kind, "at": at, "hash": hash_, "body": body})
+    tx.many("log.add", rows)
+    settle(tx, session.id, hash_, before, summary)
+    tx.notify(session.id)
+    return msgspec.structs.replace(session, hash=hash_, summary=summary)
+
+
+def settle(tx: Transaction, session_id: str, hash_: str, before: Summary, after: Summary) -> None:
+    """Write the summary into the session's row."""
+    fields = msgspec.structs.asdict(after)
+    if all(getattr(before, name) == fields[name] for name in INDEXED):
+        for name in INDEXED:
+            del fields[name]
+        tx.run("log.settle_counts", session=session_id, hash=hash_, **fields)
+    else:
+        tx.run("log.settle", session=session_id, hash=hash_, **fields)
+
+
+def read(tx: Transaction, session_id: str, *, first: int = 1, last: int = TO_THE_END) -> list[Entry]:
+    """The events from `first` to `last`, in order."""
+    return [
+        Entry(seq, at, decode(kind, body), hash_) for seq, kind, at, hash_, body in _rows(tx, session_id, first, last)
+    ]
+
+
+def _rows(tx: Transaction, session_id: str, first: int, last: int) -> list[tuple[int, str, int, str, str]]:
+    return cast("list[tuple[int, str, int, str, str]]", tx.all("log.range", session=session_id, first=first, last=last))
+
+
+def tail(tx: Transaction, session: Session, count: int) -> list[Entry]:
+    """The newest events, oldest first."""
+    return read(tx, session.id, first=max(1, session.seq - count + 1))
+
+
+def read_whole(tx: Transaction, session: Session) -> list[Entry]:
+    """Every event of the session, proved complete and unchanged by count and hash.
+
+    Raises Corrupt and names the place otherwise: a history that lacks something is never passed off as whole.
+    """
+    entries: list[Entry] = []
+    previous = GENESIS
+    for seq, kind, at, hash_, body in _rows(tx, session.id, 1, TO_THE_END):
+        if seq != len(entries) + 1:
+            raise Corrupt(f"session {session.id}: event {len(entries) + 1} is missing; the next one stored is {seq}")
+        if link(previous, kind, at, body) != hash_:
+            raise Corrupt(f"session {session.id}: event {seq} ({kind}) is not what was written; its hash does not fit")
+        entries.append(Entry(seq, at, decode(kind, body), hash_))
+        previous = hash_
+    if (len(entries), previous) != (session.seq, session.hash):
+        raise Corrupt(
+            f"session {session.id}: {len(entries)} events are stored, its head says {session.seq} with another hash"
+        )
+    return entries
+
+
+def keep_draft(tx: Transaction, lease: Lease, draft: Draft) -> None:
+    """Keep the newest text of a reply that is still streaming. Raises LeaseLost as append does."""
+    params: dict[str, Value] = {"session": lease.session_id, "token": lease.token, "worker": lease.worker_id}
+    if tx.one("log.put_draft", turn=draft.turn_id, body=draft.body, at=draft.at, **params) is None:
+        raise LeaseLost(f"{lease.worker_id} no longer holds session {lease.session_id}; the draft was not kept")
+    tx.notify(lease.session_id)
+
+
+def draft(tx: Transaction, session_id: str) -> Draft | None:
+    row = tx.one("log.draft", session=session_id)
+    return None if row is None else Draft(*row)  # type: ignore[arg-type] # the schema checks the types
+
+
+def drop_draft(tx: Transaction, session_id: str) -> None:
+    """Forget the draft. Call it in the transaction that commits its words."""
+    tx.run("log.drop_draft", session=session_id)

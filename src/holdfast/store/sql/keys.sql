@@ -1,0 +1,10 @@
+-- name: claim
+-- Binds an idempotency key to a turn. No row: the key was used before.
+INSERT INTO idempotency (session_id, caller, key, request, turn_id, at)
+VALUES (:session, :caller, :key, :request, :turn, :at)
+ON CONFLICT (session_id, caller, key) DO NOTHING
+RETURNING turn_id;
+
+-- name: find
+SELECT request, turn_id, at FROM idempotency
+WHERE session_id = :session AND caller = :caller AND key = :key;

@@ -1,0 +1,84 @@
+-- name: create
+-- Adds an empty session. No row: it was there.
+INSERT INTO session (
+  id, seq, hash, source, model, created_at, updated_at, epoch,
+  message_count, turn_count, tokens_in, tokens_out, preview, pinned
+) VALUES (:id, 0, :hash, :source, '', :at, :at, 0, 0, 0, 0, 0, '', 0)
+ON CONFLICT (id) DO NOTHING
+RETURNING id;
+
+-- name: get
+SELECT session.*, worker.beat_at
+FROM session LEFT JOIN worker ON worker.id = session.lease_worker
+WHERE session.id = :id;
+
+-- name: by_prefix
+-- The first few sessions whose id begins as given; :after is the first text behind all of those.
+SELECT id FROM session WHERE id >= :prefix AND id < :after AND trashed_at IS NULL ORDER BY id LIMIT 5;
+
+-- name: by_title
+-- Sessions with exactly this title, newest activity first.
+SELECT id FROM session WHERE title = :title AND trashed_at IS NULL
+ORDER BY updated_at DESC, id DESC LIMIT 2;
+
+-- name: list
+-- A page of sessions, newest activity first, behind the place where the last page ended.
+SELECT session.*, worker.beat_at
+FROM session LEFT JOIN worker ON worker.id = session.lease_worker
+WHERE (session.updated_at, session.id) < (:before_at, :before_id)
+  AND (CAST(:trashed AS INTEGER) = CASE WHEN session.trashed_at IS NULL THEN 0 ELSE 1 END OR CAST(:trashed AS INTEGER) = 2)
+  AND (CAST(:sides AS INTEGER) = 1 OR session.side_of IS NULL)
+  AND (CAST(:source AS TEXT) IS NULL OR session.source = :source)
+  AND (CAST(:channel AS TEXT) IS NULL OR session.channel = :channel)
+  AND (CAST(:model AS TEXT) IS NULL OR session.model = :model)
+  AND (CAST(:pinned AS INTEGER) IS NULL OR session.pinned = :pinned)
+  AND (CAST(:state AS TEXT) IS NULL OR :state = CASE
+    WHEN session.ended_at IS NOT NULL THEN 'ended'
+    WHEN session.quarantined IS NOT NULL THEN 'quarantined'
+    WHEN session.open_turn IS NULL THEN 'waiting'
+    WHEN session.lease_worker IS NULL THEN 'interrupted'
+    ELSE 'running' END)
+ORDER BY session.updated_at DESC, session.id DESC
+LIMIT :limit;
+
+-- name: ids
+-- Every session behind an id, in order of birth: for walks over the whole store.
+SELECT id FROM session WHERE id > :after ORDER BY id LIMIT :limit;
+
+-- name: count
+SELECT count(*), coalesce(sum(seq), 0) FROM session;
+
+-- name: copy_events
+-- Gives a fork the part of the log it shares with its parent, hashes included.
+INSERT INTO event (session_id, seq, kind, at, hash, body)
+SELECT :id, seq, kind, at, hash, body FROM event
+WHERE session_id = :parent AND seq <= :upto
+ORDER BY seq;
+
+-- name: place_head
+-- Puts the head of a new session where its copied or imported events end.
+UPDATE session SET seq = :seq, hash = :hash WHERE id = :id AND seq = 0;
+
+-- name: prunable
+-- Sessions that lie in the trash since before :before and are nobody's, oldest first.
+SELECT id, title, trashed_at, message_count, preview FROM session
+WHERE trashed_at IS NOT NULL AND trashed_at < :before AND lease_worker IS NULL AND pinned = 0
+ORDER BY trashed_at, id;
+
+-- name: erase_events
+DELETE FROM event WHERE session_id = :id;
+
+-- name: erase_draft
+DELETE FROM draft WHERE session_id = :id;
+
+-- name: erase_keys
+DELETE FROM idempotency WHERE session_id = :id;
+
+-- name: erase_aliases
+DELETE FROM alias WHERE session_id = :id;
+
+-- name: erase_channels
+DELETE FROM channel WHERE session_id = :id;
+
+-- name: erase
+DELETE FROM session WHERE id = :id AND lease_worker IS NULL AND trashed_at IS NOT NULL;

@@ -1,0 +1,73 @@
+"""Running processes: who they are, their signs of life, and their end."""
+
+from typing import cast
+
+import msgspec
+
+from holdfast.model.errors import Conflict
+from holdfast.store.database import Transaction
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells one process from any other: pids come back, start times and boots do not."""
+
+    host: str
+    boot: str
+    pid: int
+    process_started: str
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A row of the worker table, in the order of its columns."""
+
+    id: str
+    kind: str
+    host: str
+    boot: str
+    pid: int
+    process_started: str
+    version: str
+    started_at: int
+    beat: int
+    beat_at: int
+    stalled_since: int | None
+    ended_at: int | None
+    end_reason: str | None
+
+
+def register(tx: Transaction, worker_id: str, kind: str, identity: Identity, *, version: str, at: int) -> None:
+    """Add a worker that has just started. A worker must be known before it can hold a session."""
+    tx.run("workers.register", id=worker_id, kind=kind, version=version, at=at, **msgspec.structs.asdict(identity))
+
+
+def beat(tx: Transaction, worker_id: str, *, at: int, stalled_since: int | None = None) -> int:
+    """One sign of life; the new count. Raises Conflict if the worker was declared dead: it must stop."""
+    row = tx.one("workers.beat", id=worker_id, at=at, stalled_since=stalled_since)
+    if row is None:
+        raise Conflict(f"{worker_id} was declared dead while it lived; it holds no session any more and must stop")
+    return cast("int", row[0])
+
+
+def bury(tx: Transaction, worker_id: str, reason: str, *, at: int) -> list[str]:
+    """Mark a worker as gone and take all its sessions from it, in one step; their ids.
+
+    Whatever the worker still tries to write finds its tokens outdated. Burying twice finds nothing.
+    """
+    if tx.one("workers.end", id=worker_id, reason=reason, at=at) is None:
+        return []
+    return [cast("str", row[0]) for row in tx.all("leases.free_all", worker=worker_id)]
+
+
+def get(tx: Transaction, worker_id: str) -> Worker | None:
+    row = tx.one("workers.get", id=worker_id)
+    return None if row is None else Worker(*row)  # type: ignore[arg-type] # the schema checks the types
+
+
+def alive(tx: Transaction) -> list[Worker]:
+    """Workers that have not ended, oldest first."""
+    return [Worker(*row) for row in tx.all("workers.alive")]  # type: ignore[arg-type] # the schema checks the types
+
+
+def recent(tx: Transaction, limit: int) -> list[Worker]:
+    """The newest workers first, ended ones included."""
+    return [Worker(*row) for row in tx.all("workers.recent", limit=limit)]  # type: ignore[arg-type] # the schema checks the types

@@ -1,0 +1,1 @@
+"""Stand-ins written by hand, for what cannot be had for real."""
