@@ -36,6 +36,12 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
     text: str
 
 
+class Restarted(msgspec.Struct, frozen=True):
+    """The attempt whose deltas came so far has failed and another begins: what was streamed does not count."""
+
+    reason: str
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The whole reply. `finish` is `stop`, `tool_calls`, `length` or `refused`."""
 

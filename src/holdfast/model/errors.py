@@ -8,6 +8,7 @@ HoldfastError
 ├── Conflict          the caller's view is stale
 │   ├── KeyReused     an idempotency key that came back with another request
 │   ├── Busy          somebody alive holds the session or the store
+│   ├── InQuarantine  recovery gave up on the session; a person must reopen it
 │   └── LeaseLost     another worker holds the session now; nothing was written
 ├── NotSaved          the store could not make it durable; nothing of it counts as saved
 │   ├── DiskFull
@@ -59,6 +60,10 @@ class KeyReused(Conflict):
 class Busy(Conflict):
     code = "session_busy"
     retryable = True
+
+
+class InQuarantine(Conflict):
+    code = "quarantined"
 
 
 class LeaseLost(Conflict):

@@ -62,9 +62,12 @@ class SessionOpened(_Fact, frozen=True):
 
 
 class UserSaid(_Fact, frozen=True):
+    """`input_id` is the id under which words were admitted that then joined a turn already running."""
+
     turn_id: str
     parts: tuple[Content, ...]
     name: str = ""
+    input_id: str = ""
 
 
 class ModelSaid(_Fact, frozen=True):
@@ -190,6 +193,28 @@ class Recovered(_Fact, frozen=True):
     evidence: str = ""
 
 
+class Quarantined(_Fact, frozen=True):
+    """Recovery gave up: nothing runs in this session until a person reopens it."""
+
+    reason: str
+    turn_id: str = ""
+
+
+class ApprovalAsked(_Fact, frozen=True):
+    """A call waits for a person's word before it may act."""
+
+    turn_id: str
+    call_id: str
+    question: str
+
+
+class ApprovalAnswered(_Fact, frozen=True):
+    turn_id: str
+    call_id: str
+    allowed: bool
+    by: str = ""
+
+
 class Imported(_Fact, frozen=True):
     format: str
     origin: str = ""
@@ -232,6 +257,9 @@ Event = (
     | ProcessStarted
     | ProcessEnded
     | Recovered
+    | Quarantined
+    | ApprovalAsked
+    | ApprovalAnswered
     | Imported
     | Pinned
     | Unpinned
@@ -259,6 +287,9 @@ KINDS: dict[str, type[Event]] = {
     "process_started": ProcessStarted,
     "process_ended": ProcessEnded,
     "recovered": Recovered,
+    "quarantined": Quarantined,
+    "approval_asked": ApprovalAsked,
+    "approval_answered": ApprovalAnswered,
     "imported": Imported,
     "pinned": Pinned,
     "unpinned": Unpinned,
@@ -267,7 +298,7 @@ KINDS: dict[str, type[Event]] = {
 }
 KIND_OF: dict[type[Event], str] = {cls: kind for kind, cls in KINDS.items()}
 
-ANNOTATIONS = (Titled, Pinned, Unpinned, Trashed, Restored)
+ANNOTATIONS = (Titled, Pinned, Unpinned, Restored, ApprovalAnswered)
 """Facts about a session that are no part of a turn: anybody may add them, also while a worker holds the session."""
 
 
@@ -295,7 +326,10 @@ def dumps(value: object) -> str:
 
 def encode(event: Event) -> str:
     """The body of an event. Raises Invalid for one that no database row can hold."""
-    body = dumps(msgspec.to_builtins(event))
+    try:
+        body = dumps(msgspec.to_builtins(event))
+    except ValueError as e:  # JSON has no word for infinity
+        raise Invalid(f"a {KIND_OF[type(event)]} event cannot be written: {e}") from e
     if len(body) > MAX_BODY_BYTES:
         raise Invalid(f"an event of {len(body):,} bytes is over the limit of {MAX_BODY_BYTES:,}")
     return body
@@ -316,5 +350,5 @@ def decode(kind: str, body: str) -> Event:
 
 
 def link(previous: str, kind: str, at: int, body: str) -> str:
-    """The hash that chains an event to the one before it."""
-    return hashlib.sha256(f"{previous}\n{kind}\n{at}\n{body}".encode("ascii")).hexdigest()
+    """The hash that chains an event to the one before it. All of it is ASCII, unless a stored row was damaged."""
+    return hashlib.sha256(f"{previous}\n{kind}\n{at}\n{body}".encode()).hexdigest()

@@ -1,5 +1,6 @@
 """What a log adds up to: the session as lists and commands show it. Rebuildable from the log at any time."""
 
+import unicodedata
 from collections.abc import Iterable
 from typing import Literal
 
@@ -15,6 +16,7 @@ from holdfast.model.event import (
     ModelChanged,
     ModelSaid,
     Pinned,
+    Quarantined,
     Reopened,
     Restored,
     SessionOpened,
@@ -31,6 +33,10 @@ from holdfast.model.message import Message, ToolResult, text_of
 State = Literal["running", "waiting", "interrupted", "quarantined", "ended"]
 PREVIEW_LENGTH = 120
 TITLE_LENGTH = 200
+JOINERS = "\u200c\u200d"
+"""Invisible, but part of how Persian and many emoji are spelt."""
+UNKNOWN_LETTERS = {"Cn", "Co"}
+"""Categories of letters that are newer than this Python or somebody's own: not for us to judge."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -110,11 +116,13 @@ def _changes(summary: Summary, event: Event, at: int) -> dict[str, object]:
         case CompactionUndone():
             return {"epoch": event.epoch}
         case Titled():
-            return {"title": event.title}
+            return {"title": title_line(event.title) or None}
         case ModelChanged():
             return {"model": event.model}
         case Ended():
             return {"ended_at": event.last_sign_at or at, "end_reason": event.reason, "open_turn": None}
+        case Quarantined():
+            return {"quarantined": event.reason}
         case Reopened():
             return {"ended_at": None, "end_reason": None, "quarantined": None}
         case Pinned():
@@ -135,7 +143,7 @@ def _changes(summary: Summary, event: Event, at: int) -> dict[str, object]:
 
 def _opened(event: SessionOpened, at: int) -> dict[str, object]:
     return {
-        "title": event.title,
+        "title": title_line(event.title or "") or None,
         "source": event.source,
         "channel": event.channel,
         "model": event.model,
@@ -192,6 +200,15 @@ def preview(text: str) -> str:
     return one_line(text[: 4 * PREVIEW_LENGTH])[:PREVIEW_LENGTH]
 
 
+def title_line(text: str) -> str:
+    """A title as lists show it and as it is looked for; empty if nothing of it can be seen."""
+    return one_line(text)[:TITLE_LENGTH].strip(" " + JOINERS)
+
+
 def one_line(text: str) -> str:
     """The text without line breaks, control characters and lone surrogates, which would garble a list or a terminal."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return " ".join("".join(letter if _can_be_shown(letter) else " " for letter in text).split())
+
+
+def _can_be_shown(letter: str) -> bool:
+    return letter.isprintable() or letter in JOINERS or unicodedata.category(letter) in UNKNOWN_LETTERS

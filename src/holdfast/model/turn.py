@@ -1,6 +1,6 @@
 """What a log says about the turn in hand: which calls are open, and how to close what cannot go on."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,11 +12,15 @@ from holdfast.model.event import (
     ToolEnded,
     ToolStarted,
     TurnEnded,
+    TurnOutcome,
     TurnStarted,
+    Usage,
     UserSaid,
 )
-from holdfast.model.message import Text, ToolCall
+from holdfast.model.message import Outcome, Text, ToolCall
 
+NOTHING = Usage()
+NOT_RUN = "Not run: the turn ended before this call was started."
 UNKNOWN = "The outcome of this call is unknown: the work stopped before a result was recorded. It may or may not have taken effect."
 
 
@@ -61,22 +65,33 @@ def fold_turn(turn: Turn, event: Event) -> Turn:
             return turn
 
 
-def turn_of(entries: Iterable[Entry]) -> Turn:
+def turn_of(entries: Sequence[Entry]) -> Turn:
+    """Where the newest turn stands. What came before it does not matter, and is not looked at."""
+    start = len(entries)
+    while start > 0 and not isinstance(entries[start - 1].event, TurnStarted):
+        start -= 1
     turn = Turn()
-    for entry in entries:
+    for entry in entries[max(start - 1, 0) :]:
         turn = fold_turn(turn, entry.event)
     return turn
 
 
-def loose_ends(entries: Iterable[Entry]) -> list[Event]:
+def loose_ends(entries: Sequence[Entry]) -> list[Event]:
     """The events that close an open turn which nobody will go on with, so that the log stays well-formed."""
-    turn = turn_of(entries)
+    return close(turn_of(entries), outcome="cancelled", reason="the session was left in mid-turn")
+
+
+def close(turn: Turn, *, outcome: TurnOutcome, reason: str, code: str = "", usage: Usage = NOTHING) -> list[Event]:
+    """The events that end the turn here and now: each open call gets the one result it is owed."""
     if turn.id is None:
         return []
-    closed: list[Event] = [close_unknown(turn.id, call) for call in turn.open_calls]
-    return [*closed, TurnEnded(turn_id=turn.id, outcome="cancelled", reason="the session was left in mid-turn")]
+    results: list[Event] = [close_call(turn, call) for call in turn.open_calls]
+    return [*results, TurnEnded(turn_id=turn.id, outcome=outcome, reason=reason, code=code, usage=usage)]
 
 
-def close_unknown(turn_id: str, call: ToolCall) -> ToolEnded:
-    """The result of a call that nobody will ever know the outcome of."""
-    return ToolEnded(turn_id=turn_id, call_id=call.id, name=call.name, outcome="unknown", parts=(Text(UNKNOWN),))
+def close_call(turn: Turn, call: ToolCall) -> ToolEnded:
+    """The result of a call that will not be run, or whose outcome nobody will ever know."""
+    assert turn.id is not None, "calls belong to a turn"
+    outcome: Outcome = "unknown" if call.id in turn.started else "failed"
+    text = UNKNOWN if call.id in turn.started else NOT_RUN
+    return ToolEnded(turn_id=turn.id, call_id=call.id, name=call.name, outcome=outcome, parts=(Text(text),))

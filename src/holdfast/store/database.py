@@ -1,6 +1,6 @@
 """The port: a database is something that runs plain functions of a transaction."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
@@ -44,7 +44,7 @@ class Database(Protocol):
     async def read(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work(tx, …)` on one consistent snapshot, which holds every write acknowledged before; writing there raises."""
 
-    def listen(self, topic: str) -> AsyncIterator[None]:
+    def listen(self, topic: str) -> AsyncGenerator[None, None]:
         """Yield once at the start and then whenever the topic may have news, also from other processes.
 
         A wake-up is a hint: several may be folded into one, and some come for nothing.

@@ -1,9 +1,12 @@
 """The place of a SQLite store: private files on a file system that can keep promises."""
 
+import errno
 import os
+import re
+import stat
 from pathlib import Path
 
-from holdfast.model.errors import NotSaved, ReadOnly, Unsupported
+from holdfast.model.errors import DiskFull, HoldfastError, NotSaved, ReadOnly, Unsupported
 
 # File systems on which SQLite's locks or shared memory cannot be relied on (https://sqlite.org/wal.html,
 # "all processes must be on the same host"; https://sqlite.org/howtocorrupt.html, section 2).
@@ -28,6 +31,8 @@ NETWORK = {
     *("fuse.davfs2", "fuse.curlftpfs", "fuse.juicefs", "fuse.goofys", "fuse.smbnetfs", "fuse.portal"),
 }
 MOUNTS = Path("/proc/self/mountinfo")
+ESCAPED = re.compile(r"\\([0-7]{3})")
+"""How the kernel writes a space, a tab, a line break or a backslash in a mount point."""
 
 
 def file_system(path: Path, mounts: str) -> str | None:
@@ -39,7 +44,7 @@ def file_system(path: Path, mounts: str) -> str | None:
         fields = left.split(" ")
         if len(fields) < 5 or not right:
             continue
-        point = fields[4].encode("ascii", "surrogateescape").decode("unicode_escape")
+        point = ESCAPED.sub(lambda code: chr(int(code[1], 8)), fields[4])
         inside = target == point or target.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, right.split(" ")[0]
@@ -58,7 +63,7 @@ def refuse_network(path: Path, mounts: str) -> None:
 
 
 def prepare(path: Path) -> None:
-    """Make sure the file is there, private, and in a sound place.
+    """Make sure the file is there and in a sound place; a new one is private from the start.
 
     The file is created but never opened and closed again once it exists: closing any descriptor of
     a file drops all POSIX locks this process holds on it, SQLite's included.
@@ -66,25 +71,41 @@ def prepare(path: Path) -> None:
     try:
         missing = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
         for folder in reversed(missing):
-            folder.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700, exist_ok=True)
         if MOUNTS.exists():
             refuse_network(path, MOUNTS.read_text("utf-8", "surrogateescape"))
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
-            _tighten(path)
-    except PermissionError as e:
-        raise ReadOnly(f"cannot write to {e.filename or path}: {e.strerror}") from e
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise Unsupported(f"{path} is not a file, so it cannot be a store; it was left alone") from None
     except OSError as e:
-        raise NotSaved(f"cannot create {path}: {e.strerror}") from e
+        raise _translate(e, path) from e
 
 
-def _tighten(path: Path) -> None:
+def tighten(path: Path) -> None:
     """Take the store away from group and others, if it is ours to change."""
-    for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
-        try:
-            found = file.stat()
-        except FileNotFoundError:
-            continue
-        if found.st_mode & 0o077 and found.st_uid == os.geteuid():
-            file.chmod(0o600)
+    try:
+        for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+            _make_private(file)
+    except OSError as e:
+        raise _translate(e, path) from e
+
+
+def _make_private(file: Path) -> None:
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return
+    if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+        file.chmod(0o600)
+
+
+def _translate(error: OSError, path: Path) -> HoldfastError:
+    match error.errno:
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return ReadOnly(f"cannot write to {error.filename or path}: {error.strerror}")
+        case errno.ENOSPC | errno.EDQUOT:
+            return DiskFull(f"cannot create {path}: {error.strerror}; make room and try again")
+        case _:
+            return NotSaved(f"cannot create {path}: {error.strerror}")

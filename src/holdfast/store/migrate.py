@@ -1,6 +1,7 @@
 """Brings a SQLite store to this release's schema: numbered files, forward only, each applied once and recorded."""
 
 import hashlib
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from holdfast.model.errors import Unsupported
 
 APPLICATION = 0x48464C44
 """`HFLD`, in the header of every store of ours."""
+PATIENCE_MILLIS = 60_000
+"""How long to wait for another process that is just making the store."""
 
 LEDGER = """
 CREATE TABLE migration (
@@ -79,6 +82,16 @@ def check(connection: apsw.Connection, path: Path, migrations: Sequence[Migratio
     return found
 
 
+def refuse_foreign(path: Path) -> None:
+    """Raise Unsupported if the file is not ours or from a later release, having changed nothing of it."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(PATIENCE_MILLIS)
+        check(connection, path, known())
+    finally:
+        connection.close()
+
+
 def migrate(connection: apsw.Connection, path: Path, migrations: Sequence[Migration] | None = None) -> Status:
     """Apply what is missing, all or nothing, and say where the store stood before.
 
@@ -89,8 +102,6 @@ def migrate(connection: apsw.Connection, path: Path, migrations: Sequence[Migrat
     before = check(connection, path, migrations)
     if before.pending == 0:
         return before
-    if before.applied > 0:
-        _keep_copy(connection, path.with_name(f"{path.name}.before-{before.applied + 1:04}"))
     connection.execute("BEGIN IMMEDIATE")
     try:
         _apply(connection, path, migrations)
@@ -103,10 +114,12 @@ def migrate(connection: apsw.Connection, path: Path, migrations: Sequence[Migrat
 
 def _apply(connection: apsw.Connection, path: Path, migrations: Sequence[Migration]) -> None:
     applied = check(connection, path, migrations).applied
+    if 0 < applied < migrations[-1].number:
+        _keep_copy(path, path.with_name(f"{path.name}.before-{applied + 1:04}"))
     if applied == 0:
         connection.execute(LEDGER)
     for migration in migrations[applied:]:
-        connection.execute(migration.sql)
+        connection.execute(migration.sql).fetchall()  # a statement that yields rows would stop the rest
         connection.execute(
             "INSERT INTO migration (number, name, digest, release) VALUES (?, ?, ?, ?)",
             (migration.number, migration.name, migration.digest, holdfast.__version__),
@@ -117,7 +130,14 @@ def _apply(connection: apsw.Connection, path: Path, migrations: Sequence[Migrati
     connection.execute(f"PRAGMA user_version = {migrations[-1].number}")
 
 
-def _keep_copy(connection: apsw.Connection, copy: Path) -> None:
-    if not copy.exists():
-        connection.execute("VACUUM INTO ?", (str(copy),))
-        copy.chmod(0o600)
+def _keep_copy(path: Path, copy: Path) -> None:
+    """Copy what is committed, while the one who migrates keeps all others from writing. Half a copy never gets the name."""
+    part = copy.with_name(f"{copy.name}.part")
+    part.unlink(missing_ok=True)
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    source = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        source.execute("VACUUM INTO ?", (str(part),))
+    finally:
+        source.close()
+    part.replace(copy)

@@ -24,12 +24,22 @@ from holdfast.model.event import (
     Unpinned,
 )
 from holdfast.model.ids import SESSION, SHORTEST_PREFIX
-from holdfast.model.session import TITLE_LENGTH, Session, State, Summary, one_line, summarise
+from holdfast.model.session import Session, State, Summary, summarise, title_line
 from holdfast.model.turn import loose_ends
 from holdfast.store import aliases, log, meta
 from holdfast.store.database import Transaction
 
 LAST = 2**62
+ERASING = (
+    "erase_events",
+    "erase_draft",
+    "erase_keys",
+    "erase_inputs",
+    "erase_approvals",
+    "erase_aliases",
+    "erase_channels",
+    "erase",
+)
 BEHIND_ALL = "\U0010ffff"
 
 
@@ -102,6 +112,8 @@ def resolve(tx: Transaction, ref: str, *, trashed: bool = False) -> Found:
     trash are found only by their whole id or alias, and only if `trashed` is given. Raises NotFound,
     or Ambiguous with the candidates for a beginning that fits several.
     """
+    if not _is_text(ref):
+        raise NotFound(f"no session has the id, alias or title {ref!r}")
     row = tx.one("sessions.get", id=ref)
     alias = aliases.find(tx, ref) if row is None else None
     if row is None and alias is None:
@@ -112,10 +124,15 @@ def resolve(tx: Transaction, ref: str, *, trashed: bool = False) -> Found:
     return Found(session, "id" if row is not None else "alias")
 
 
+def _is_text(ref: str) -> bool:
+    """Whether every database could hold it: a command line may bring bytes that are no letters."""
+    return "\0" not in ref and ref.encode("utf-8", "replace").decode("utf-8") == ref
+
+
 def _resolve_loosely(tx: Transaction, ref: str) -> Found:
-    titled = tx.all("sessions.by_title", title=ref)
-    if titled:
-        return Found(get(tx, cast("str", titled[0][0])), "title", len(titled) - 1)
+    titled = tx.one("sessions.by_title", title=title_line(ref))
+    if titled is not None:
+        return Found(get(tx, cast("str", titled[0])), "title", cast("int", titled[1]) - 1)
     prefix = ref if ref.startswith(SESSION) else SESSION + ref
     if len(ref) < SHORTEST_PREFIX or not prefix.isascii():
         raise NotFound(
@@ -132,8 +149,10 @@ def _resolve_loosely(tx: Transaction, ref: str) -> Found:
 def list_page(tx: Transaction, filters: Filters, *, limit: int, cursor: str | None = None) -> Page:
     """A page of sessions, newest activity first. A session used between two pages moves to the front.
 
-    Raises Invalid for a cursor of another store or another list.
+    Raises Invalid for a cursor of another store or another list, and for a page of no length.
     """
+    if limit < 1:
+        raise Invalid(f"a page has at least one session, not {limit}")
     mark = _mark(tx, filters)
     before_at, before_id = _place(cursor, mark) if cursor else (LAST, "")
     rows = tx.all(
@@ -161,6 +180,8 @@ def _place(cursor: str, mark: str) -> tuple[int, str]:
         place = int(at), session_id
     except (binascii.Error, ValueError) as e:
         raise Invalid("this is not a cursor of ours; start again without one") from e
+    if not 0 <= place[0] <= LAST:
+        raise Invalid("this is not a cursor of ours; start again without one")
     if theirs != mark:
         raise Invalid("this cursor is of another store or another list; start again without one")
     return place
@@ -173,7 +194,7 @@ def rename(tx: Transaction, session_id: str, title: str, *, at: int) -> Session:
 
 def clean_title(title: str) -> str:
     """The title as it will be stored. Raises Invalid if nothing of it can be seen."""
-    cleaned = one_line(title)[:TITLE_LENGTH].rstrip()
+    cleaned = title_line(title)
     if not cleaned:
         raise Invalid("a title needs at least one visible character")
     return cleaned
@@ -222,7 +243,7 @@ def fork(
     tx.run("sessions.copy_events", id=new_id, parent=parent_id, upto=upto)
     _place_head(tx, new_id, upto, shared[-1].hash, summarise(shared))
     forked: list[Event] = [Forked(parent_id=parent_id, at_seq=upto, at_hash=shared[-1].hash, source=source)]
-    return log.append_unheld(tx, new_id, [*loose_ends(shared), *forked], at=at)
+    return log.append_unheld(tx, new_id, [*forked, *loose_ends(shared)], at=at)
 
 
 def _place_head(tx: Transaction, session_id: str, seq: int, hash_: str, summary: Summary) -> None:
@@ -255,7 +276,7 @@ def prune(tx: Transaction, session_id: str, *, before: int) -> bool:
     """Remove a session for good, with all that belongs to it; False if it is not, or no longer, prunable."""
     if session_id not in {candidate.id for candidate in prunable(tx, before=before)}:
         return False
-    for query in ("erase_events", "erase_draft", "erase_keys", "erase_aliases", "erase_channels", "erase"):
+    for query in ERASING:
         tx.run(f"sessions.{query}", id=session_id)
     return True
 

@@ -13,7 +13,7 @@ import random
 import threading
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -172,7 +172,7 @@ class SqliteDatabase:
             self._readers, partial(self._read, lambda tx: work(tx, *args, **kwargs))
         )
 
-    async def listen(self, topic: str) -> AsyncIterator[None]:
+    async def listen(self, topic: str) -> AsyncGenerator[None, None]:
         bell = asyncio.Event()
         self._listeners.setdefault(topic, set()).add(bell)
         if self._poller is None:
@@ -184,6 +184,8 @@ class SqliteDatabase:
                 bell.clear()
         finally:
             self._listeners[topic].discard(bell)
+            if not self._listeners[topic]:
+                del self._listeners[topic]
 
     async def close(self) -> None:
         if self._closed:
@@ -329,15 +331,19 @@ class SqliteDatabase:
                 bell.set()
 
     async def _poll(self) -> None:
-        """Ring every bell when another process has committed: SQLite tells that, but not what."""
-        connection, _ = await self._loop.run_in_executor(self._readers, self._reader)
-        seen = connection.data_version()
+        """Ring every bell when another process has committed: SQLite tells that, but not what.
+
+        The connection is the poller's own: its version does not move unless it reads. The first round
+        rings too, for what was committed before it.
+        """
+        connection = await self._loop.run_in_executor(self._readers, self._connect)
+        seen = None
         while True:
-            await asyncio.sleep(POLL_SECONDS)
-            now = connection.data_version()
+            now = await self._loop.run_in_executor(self._readers, connection.pragma, "data_version")
             if now != seen:
                 seen = now
                 self._ring(self._listeners)
+            await asyncio.sleep(POLL_SECONDS)
 
     # The readers' threads.
 
@@ -357,12 +363,16 @@ class SqliteDatabase:
         try:
             return cast("tuple[apsw.Connection, SqliteTransaction]", self._local.pair)
         except AttributeError:
-            connection = connect(self.path)
+            connection = self._connect()
             connection.execute("PRAGMA query_only = ON")
-            self._connections.append(connection)
             pair = connection, SqliteTransaction(connection)
             self._local.pair = pair
             return pair
+
+    def _connect(self) -> apsw.Connection:
+        connection = connect(self.path)
+        self._connections.append(connection)
+        return connection
 
     def _shut(self) -> None:
         self._jobs.put(None)
@@ -413,6 +423,8 @@ async def open_sqlite(path: Path) -> SqliteDatabase:
 def _ready(path: Path) -> None:
     files.prepare(path)
     try:
+        migrate.refuse_foreign(path)
+        files.tighten(path)
         connection = connect(path)
         try:
             migrate.migrate(connection, path)

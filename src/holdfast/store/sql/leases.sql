@@ -1,7 +1,8 @@
 -- name: take
--- Takes a session that nobody holds; the token grows at each change of hands.
+-- Takes a session that nobody holds, for a worker that is alive: what a buried one held would never be freed.
 UPDATE session SET lease_worker = :worker, lease_token = lease_token + 1
 WHERE id = :session AND lease_worker IS NULL
+  AND EXISTS (SELECT 1 FROM worker WHERE worker.id = :worker AND worker.ended_at IS NULL)
 RETURNING lease_token;
 
 -- name: holder

@@ -17,9 +17,9 @@ WHERE session.id = :id;
 SELECT id FROM session WHERE id >= :prefix AND id < :after AND trashed_at IS NULL ORDER BY id LIMIT 5;
 
 -- name: by_title
--- Sessions with exactly this title, newest activity first.
-SELECT id FROM session WHERE title = :title AND trashed_at IS NULL
-ORDER BY updated_at DESC, id DESC LIMIT 2;
+-- The session with exactly this title that was used last, and how many have it.
+SELECT id, count(*) OVER () FROM session WHERE title = :title AND trashed_at IS NULL
+ORDER BY updated_at DESC, id DESC LIMIT 1;
 
 -- name: list
 -- A page of sessions, newest activity first, behind the place where the last page ended.
@@ -73,6 +73,12 @@ DELETE FROM draft WHERE session_id = :id;
 
 -- name: erase_keys
 DELETE FROM idempotency WHERE session_id = :id;
+
+-- name: erase_inputs
+DELETE FROM input WHERE session_id = :id;
+
+-- name: erase_approvals
+DELETE FROM approval WHERE session_id = :id;
 
 -- name: erase_aliases
 DELETE FROM alias WHERE session_id = :id;

@@ -102,3 +102,29 @@ CREATE TABLE channel (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX channel_session ON channel (session_id);
+
+-- Input that waits for its turn, in the order of the turn ids.
+CREATE TABLE input (
+  session_id TEXT NOT NULL REFERENCES session (id),
+  turn_id TEXT NOT NULL,
+  mode TEXT NOT NULL CHECK (mode IN ('queue', 'steer', 'interrupt', 'stop')),
+  body TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (session_id, turn_id)
+) STRICT, WITHOUT ROWID;
+
+-- Questions to a person about a tool call, each answered once.
+CREATE TABLE approval (
+  session_id TEXT NOT NULL REFERENCES session (id),
+  turn_id TEXT NOT NULL,
+  call_id TEXT NOT NULL,
+  question TEXT NOT NULL,
+  asked_at INTEGER NOT NULL,
+  allowed INTEGER,
+  answered_by TEXT,
+  answered_at INTEGER,
+  PRIMARY KEY (session_id, turn_id, call_id),
+  CHECK ((allowed IS NULL) = (answered_at IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX approval_open ON approval (asked_at) WHERE allowed IS NULL;

@@ -1,0 +1,57 @@
+"""Messages that read like prose: slices of the Python manual's topics, each with a word of its own."""
+
+import itertools
+from collections.abc import Iterator
+from functools import cache
+from pydoc_data.topics import topics
+
+from holdfast.model.event import Event, ModelSaid, TurnEnded, TurnStarted, Usage, UserSaid
+from holdfast.model.message import Text
+
+MESSAGE_BYTES = 1024
+STRIDE = 997
+"""Prime, so that slices seldom begin at the same place."""
+
+
+@cache
+def corpus() -> str:
+    return "\n".join(topics[name] for name in sorted(topics)).encode("ascii", "ignore").decode("ascii")
+
+
+def marker(number: int) -> str:
+    """A word that is in one message only."""
+    return f"mark{number:07}"
+
+
+def text(number: int) -> str:
+    """The nth message, of exactly MESSAGE_BYTES bytes."""
+    words = corpus()
+    start = number * STRIDE % (len(words) - MESSAGE_BYTES)
+    return f"{marker(number)} {words[start : start + MESSAGE_BYTES]}"[:MESSAGE_BYTES]
+
+
+def said(number: int) -> ModelSaid:
+    """The nth message as the model's."""
+    return ModelSaid(
+        turn_id=f"turn-{number:020}",
+        parts=(Text(text(number)),),
+        model="scripted:bench",
+        finish="stop",
+        usage=Usage(tokens_in=250, tokens_out=250),
+    )
+
+
+def turn(number: int) -> list[Event]:
+    """A whole turn of two messages, the one of this number and the next."""
+    turn_id = f"turn-{number:020}"
+    return [
+        TurnStarted(turn_id=turn_id, worker_id="worker-bench"),
+        UserSaid(turn_id=turn_id, parts=(Text(text(number)),)),
+        said(number + 1),
+        TurnEnded(turn_id=turn_id, outcome="done", usage=Usage(tokens_in=250, tokens_out=250)),
+    ]
+
+
+def turns(first: int, count: int) -> Iterator[Event]:
+    """Turns that carry `count` messages, from the given number on."""
+    return itertools.chain.from_iterable(turn(number) for number in range(first, first + count, 2))

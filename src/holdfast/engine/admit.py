@@ -1,0 +1,95 @@
+"""The door: input becomes durable here, before anything else happens to it."""
+
+import hashlib
+
+import msgspec
+
+from holdfast.engine.hand import begin
+from holdfast.model.errors import Busy, InQuarantine, NotFound
+from holdfast.model.event import Entry, Event, Reopened, UserSaid, encode
+from holdfast.model.message import Content
+from holdfast.model.session import Session
+from holdfast.store import inputs, keys, leases, log, sessions
+from holdfast.store.database import Transaction
+from holdfast.store.inputs import Input, Mode
+from holdfast.store.leases import Lease
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody says to a session. A `key` makes a repeat of the same words by the same caller the same turn."""
+
+    turn_id: str
+    parts: tuple[Content, ...]
+    mode: Mode | None = "queue"
+    """What to do while another turn runs; None to refuse."""
+    name: str = ""
+    caller: str = ""
+    key: str = ""
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """What became of the words. With a lease this worker has the session in hand and must go on with it."""
+
+    session: Session
+    turn_id: str
+    lease: Lease | None = None
+    began: bool = False
+    """Whether the turn has begun; otherwise it waits, or this was a repeat."""
+    repeated: bool = False
+    entries: tuple[Entry, ...] = ()
+    """What was added to the log."""
+
+
+def admit(tx: Transaction, session_id: str, words: Words, *, worker_id: str, at: int) -> Admission:
+    """Make the words durable, in one transaction: as the start of a turn if the session is free, else in its queue.
+
+    A repeat of a keyed request changes nothing and leads to the turn of the first. An ended session is
+    reopened. Raises InQuarantine, NotFound, KeyReused, or Busy if the caller would rather not wait.
+    """
+    session = _open_to_words(tx, session_id)
+    said = UserSaid(turn_id=words.turn_id, parts=words.parts, name=words.name)
+    if words.key:
+        bound = keys.claim(tx, session_id, words.caller, words.key, request=_digest(said), turn_id=words.turn_id, at=at)
+        if bound != words.turn_id:
+            return Admission(session, bound, repeated=True)
+    lease = _take(tx, session, worker_id, wait=words.mode is not None)
+    ready = lease is not None and session.summary.open_turn is None and not inputs.waiting(tx, session_id)
+    if lease is not None and ready:
+        events = [*_reopening(session), *begin(Input(words.turn_id, "queue", said), worker_id)]
+        after = log.append(tx, lease, events, at=at)
+        entries = tuple(Entry(session.seq + place, at, event) for place, event in enumerate(events, 1))
+        return Admission(after, words.turn_id, lease, began=True, entries=entries)
+    if words.mode is None:
+        raise Busy(f"session {session_id} has a turn under way ({session.summary.open_turn})")
+    inputs.put(tx, session_id, Input(words.turn_id, words.mode, said), at=at)
+    return Admission(session, words.turn_id, lease)
+
+
+def _open_to_words(tx: Transaction, session_id: str) -> Session:
+    session = sessions.get(tx, session_id)
+    if session.summary.trashed_at is not None:
+        raise NotFound(f"session {session_id} is in the trash; 'holdfast sessions restore {session_id}' brings it back")
+    if session.summary.quarantined is not None:
+        raise InQuarantine(
+            f"session {session_id} is in quarantine: {session.summary.quarantined}. "
+            f"Nothing is lost; 'holdfast sessions reopen {session_id}' takes it up again"
+        )
+    return session
+
+
+def _take(tx: Transaction, session: Session, worker_id: str, *, wait: bool) -> Lease | None:
+    try:
+        return leases.take(tx, session.id, worker_id)
+    except Busy:
+        if wait:
+            return None
+        raise
+
+
+def _reopening(session: Session) -> list[Event]:
+    return [] if session.summary.ended_at is None else [Reopened(reason="somebody spoke to it")]
+
+
+def _digest(said: UserSaid) -> str:
+    """What was asked, whatever turn id this attempt was given."""
+    return hashlib.sha256(encode(msgspec.structs.replace(said, turn_id="")).encode()).hexdigest()

@@ -1,0 +1,233 @@
+"""Runs many sessions at once in one worker, each with one turn at a time.
+
+A session that has something to do is served by one task: it takes the lease (from the dead, if need
+be), puts right what a crash left, plays the turns that wait, and gives the lease back in the very
+transaction that ends the last of them. Nothing is decided by what this process remembers: the
+queue, the open turn and the lease are read in the store each time.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
+
+from holdfast.engine import recover
+from holdfast.engine.admit import Admission
+from holdfast.engine.bus import Failed
+from holdfast.engine.hand import Ground, Hand, load
+from holdfast.engine.liveness import fate
+from holdfast.engine.recover import Policy
+from holdfast.engine.together import stop
+from holdfast.engine.turn import Playing, play
+from holdfast.model.errors import Busy, HoldfastError, InQuarantine, LeaseLost, NotSaved, Unavailable
+from holdfast.model.event import Entry, Quarantined
+from holdfast.model.session import Session
+from holdfast.model.turn import turn_of
+from holdfast.store import inputs, leases, log, sessions, workers
+from holdfast.store.database import Transaction
+from holdfast.store.inputs import Input
+from holdfast.store.leases import Lease
+from holdfast.store.workers import Identity
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED = 256
+"""Sessions whose log is kept in memory between turns."""
+REMEMBERED_EVENTS = 100_000
+"""Events kept in memory over all of them: some hundred megabytes at the worst."""
+RETRY_SECONDS = 2.0
+"""How often a session held elsewhere is looked at, should nobody tell us that it is free."""
+
+
+class Coordinator:
+    def __init__(self, ground: Ground, ours: Identity, prepare: Callable[[Session], Playing]) -> None:
+        self._ground = ground
+        self._ours = ours
+        self._prepare = prepare
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._hands: dict[str, Hand] = {}
+        self._memory: OrderedDict[str, list[Entry]] = OrderedDict()
+        self._leaving = False
+
+    @property
+    def leaving(self) -> bool:
+        return self._leaving
+
+    def wake(
+        self,
+        session_id: str,
+        lease: Lease | None = None,
+        *,
+        began: Admission | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        """See to it that the session is served. `began` is the admission of a turn that has only just begun: it needs no recovery."""
+        before = self._tasks.get(session_id)
+        task = asyncio.create_task(self._serve(session_id, lease, began, policy, before), name=f"serve {session_id}")
+        self._tasks[session_id] = task
+        task.add_done_callback(lambda done: self._forget(session_id, done))
+
+    def _forget(self, session_id: str, task: "asyncio.Task[None]") -> None:
+        if self._tasks.get(session_id) is task:
+            del self._tasks[session_id]
+
+    def note(self, session_id: str, item: Input) -> bool:
+        """Tell a turn that runs here of input that was just put into the queue; False if none runs here."""
+        hand = self._hands.get(session_id)
+        if hand is None:
+            return False
+        hand.waiting.append(item)
+        hand.mind_the_waiting()
+        return True
+
+    def holds(self, session_id: str) -> bool:
+        return session_id in self._hands
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing more; give the steps in hand some time to finish, then leave their turns to the next worker."""
+        self._leaving = True
+        for hand in self._hands.values():
+            hand.pause.set()
+        tasks = list(self._tasks.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        await stop(*tasks)
+
+    async def _serve(
+        self,
+        session_id: str,
+        lease: Lease | None,
+        began: Admission | None,
+        policy: Policy | None,
+        before: "asyncio.Task[None] | None",
+    ) -> None:
+        """The boundary of a session's work: whatever goes wrong in there ends here, told to those who watch."""
+        try:
+            if before is not None:
+                await asyncio.wait({before})
+            lease = lease or await self._take(session_id)
+            if lease is not None:
+                await self._play(lease, began, policy)
+        except HoldfastError as e:
+            logger.warning("session %s: %s", session_id, e)
+            self._ground.bus.publish(session_id, Failed(e))
+        except Exception as e:
+            logger.exception("session %s: the turn broke", session_id)
+            self._ground.bus.publish(session_id, Failed(e))
+
+    async def _take(self, session_id: str) -> Lease | None:
+        """The lease, as soon as it can be had; None if by then there is nothing left to do."""
+        news = self._ground.database.listen(session_id)
+        try:
+            while not self._leaving and await self._ground.database.read(_has_work, session_id):
+                try:
+                    return await self._ground.database.write(leases.take, session_id, self._ground.worker_id)
+                except Busy:
+                    if await self.bury_dead_holder(session_id) is None:
+                        await _next(news, RETRY_SECONDS)
+            return None
+        finally:
+            await news.aclose()
+
+    async def bury_dead_holder(self, session_id: str) -> str | None:
+        """Declare the session's holder dead if its process is certainly gone; the evidence, if so."""
+        session = await self._ground.database.read(sessions.get, session_id)
+        if session.lease_worker is None or session.lease_worker == self._ground.worker_id:
+            return None
+        holder = await self._ground.database.read(workers.get, session.lease_worker)
+        assert holder is not None, "a lease belongs to a worker that is known"
+        who = Identity(host=holder.host, boot=holder.boot, pid=holder.pid, process_started=holder.process_started)
+        if fate(who, self._ours) != "gone":
+            return None
+        evidence = f"{holder.id} is gone: no process {holder.pid} that started at {holder.process_started} runs on {holder.host}"
+        await self._ground.database.write(workers.bury, holder.id, evidence, at=self._ground.clock.now())
+        logger.info("%s; its sessions are free", evidence)
+        return evidence
+
+    async def _play(self, lease: Lease, began: Admission | None, policy: Policy | None) -> None:
+        hand: Hand | None = None
+        try:
+            hand = await self._take_up(lease, began)
+            self._hands[hand.id] = hand
+            if self._leaving:
+                hand.pause.set()
+            await self._play_turns(hand, began, policy)
+        finally:
+            self._hands.pop(lease.session_id, None)
+            await self._let_go(lease, hand)
+
+    async def _take_up(self, lease: Lease, began: Admission | None) -> Hand:
+        """The session with its log, of which only what this worker does not remember is read."""
+        known = self._memory.pop(lease.session_id, [])
+        if began is not None and began.entries[0].seq == len(known) + 1:
+            entries = [*known, *began.entries]
+            return Hand(self._ground, lease, began.session, entries, turn_of(entries))
+        return await load(self._ground, lease, known)
+
+    async def _play_turns(self, hand: Hand, began: Admission | None, policy: Policy | None) -> None:
+        playing = self._prepare(hand.session)
+        if hand.turn.id is not None and (began is None or hand.turn.id != began.turn_id):
+            await self._recover(hand, playing, policy)
+        if hand.turn.id is None:
+            await self._begin_waiting(hand)
+        if await play(hand, playing):
+            self._remember(hand)
+
+    async def _recover(self, hand: Hand, playing: Playing, policy: Policy | None) -> None:
+        """Count the attempt and put right what the dead worker left, before anything acts."""
+        draft = await self._ground.database.read(log.draft, hand.id)
+        evidence = await self._ground.database.read(_evidence, hand)
+        events = recover.plan(
+            hand.entries,
+            hand.turn,
+            draft,
+            policy=policy or recover.POLICY[hand.session.summary.source],
+            evidence=evidence,
+            repeatable=playing.repeatable,
+        )
+        if isinstance(events[0], Quarantined):
+            await hand.commit(events)
+            raise InQuarantine(f"session {hand.id} was put into quarantine: {events[0].reason}")
+        await hand.commit(events, lambda tx: log.drop_draft(tx, hand.id))
+
+    async def _begin_waiting(self, hand: Hand) -> None:
+        """Start the turn of the input that waits longest, or give the session back."""
+        if not await hand.begin_next():
+            self._remember(hand)
+
+    async def _let_go(self, lease: Lease, hand: Hand | None) -> None:
+        """Leave the session to others, with the words of a reply in the making kept. If the store is away, recovery does it."""
+        try:
+            if hand is not None and hand.said and hand.turn.id is not None:
+                await hand.keep_draft(hand.said)
+            await self._ground.database.write(leases.release, lease)
+        except (LeaseLost, NotSaved, Unavailable) as e:
+            logger.warning("session %s could not be given back: %s", lease.session_id, e)
+
+    def _remember(self, hand: Hand) -> None:
+        self._memory[hand.id] = hand.entries
+        while len(self._memory) > REMEMBERED or sum(map(len, self._memory.values())) > REMEMBERED_EVENTS:
+            self._memory.popitem(last=False)
+
+
+def _has_work(tx: Transaction, session_id: str) -> bool:
+    session = sessions.get(tx, session_id)
+    return session.summary.open_turn is not None or any(item.said for item in inputs.waiting(tx, session_id))
+
+
+def _evidence(tx: Transaction, hand: Hand) -> str:
+    """How it is known that nobody works on the open turn any more."""
+    began = next((e.event for e in reversed(hand.entries) if e.kind == "turn_started"), None)
+    worker = workers.get(tx, getattr(began, "worker_id", "") or "")
+    if worker is None:
+        return "the turn is open and nobody held the session"
+    return worker.end_reason or f"the turn is open and {worker.id} no longer holds the session"
+
+
+async def _next(news: AsyncGenerator[None, None], seconds: float) -> None:
+    """Wait for the next wake-up, but not for ever."""
+    try:
+        async with asyncio.timeout(seconds):
+            await anext(news)
+    except (TimeoutError, StopAsyncIteration):
+        pass

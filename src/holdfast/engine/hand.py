@@ -1,0 +1,161 @@
+"""A session in hand: its lease, its log in memory, and the one way to add to it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.engine.bus import Bus, Live, News
+from holdfast.model.event import Entry, Event, TurnStarted
+from holdfast.model.ids import Ids
+from holdfast.model.session import Session
+from holdfast.model.times import Clock
+from holdfast.model.turn import Turn, fold_turn, turn_of
+from holdfast.store import inputs, leases, log, sessions
+from holdfast.store.database import Database, Transaction
+from holdfast.store.inputs import Input
+from holdfast.store.leases import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What everything in the engine stands on."""
+
+    database: Database
+    clock: Clock
+    ids: Ids
+    bus: Bus
+    worker_id: str
+
+
+@dataclass(slots=True)
+class Hand:
+    """One session while this worker holds it. Not shared between workers; its commits come one after another."""
+
+    ground: Ground
+    lease: Lease
+    session: Session
+    entries: list[Entry]
+    turn: Turn = field(default_factory=Turn)
+    waiting: list[Input] = field(default_factory=list)
+    """Input that had arrived when something was last committed."""
+    said: str = ""
+    """What the reply in the making has said so far."""
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when somebody asks the turn to end."""
+    pause: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when this worker is about to leave: the step in hand is finished, no other begun."""
+    _order: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def id(self) -> str:
+        return self.lease.session_id
+
+    async def commit(self, events: Sequence[Event], *also: Callable[[Transaction], object]) -> None:
+        """Add the events to the log, with whatever else belongs into the same transaction, and then tell those who watch.
+
+        Raises LeaseLost or NotSaved; nothing has happened then, and nobody was told anything.
+        """
+        async with self._order:
+            at = self.ground.clock.now()
+
+            def work(tx: Transaction) -> tuple[Session, list[Input], list[Entry]]:
+                session = log.append(tx, self.lease, events, at=at)
+                for more in also:
+                    more(tx)
+                missed = self._missed(tx, session.seq - len(events))
+                return session, inputs.waiting(tx, self.id), missed
+
+            session, self.waiting, missed = await self.ground.database.write(work)
+            first = session.seq - len(events) + 1
+            added = [Entry(first + place, at, event) for place, event in enumerate(events)]
+            self._take_in([*missed, *added])
+            self.session = session
+            self.mind_the_waiting()
+
+    def _missed(self, tx: Transaction, upto: int) -> list[Entry]:
+        """Facts that others added beside us since we last looked."""
+        known = self.entries[-1].seq if self.entries else 0
+        return log.read(tx, self.id, first=known + 1, last=upto) if known < upto else []
+
+    def _take_in(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.entries.append(entry)
+            self.turn = fold_turn(self.turn, entry.event)
+            self.tell(entry)
+
+    def tell(self, item: News) -> None:
+        self.ground.bus.publish(self.id, item)
+
+    def stream(self, kind: str, text: str) -> None:
+        """Pass on words that are not committed yet."""
+        assert self.turn.id is not None, "only a turn has live text"
+        self.tell(Live(self.turn.id, kind, text))  # type: ignore[arg-type] # one of the three kinds
+
+    async def keep_draft(self, body: str) -> None:
+        """Keep what the reply has said so far, and look for input on the way."""
+        assert self.turn.id is not None, "only a turn has a draft"
+        draft = log.Draft(self.turn.id, body, self.ground.clock.now())
+
+        def work(tx: Transaction) -> list[Input]:
+            log.keep_draft(tx, self.lease, draft)
+            return inputs.waiting(tx, self.id)
+
+        self.waiting = await self.ground.database.write(work)
+        self.mind_the_waiting()
+
+    async def look_for_input(self) -> None:
+        self.waiting = await self.ground.database.read(inputs.waiting, self.id)
+        self.mind_the_waiting()
+
+    async def end_turn(self, events: Sequence[Event]) -> bool:
+        """Commit the end of the turn and, in the same transaction, begin the next one that waits or give the session back.
+
+        True if another turn has begun.
+        """
+        async with self._order:
+            at = self.ground.clock.now()
+
+            def work(tx: Transaction) -> tuple[Session, list[Entry], bool]:
+                session = log.append(tx, self.lease, events, at=at)
+                if events:
+                    log.drop_draft(tx, self.id)
+                following = None if self.pause.is_set() else inputs.take_next(tx, self.id)
+                if following is not None:
+                    session = log.append(tx, self.lease, begin(following, self.lease.worker_id), at=at)
+                else:
+                    leases.release(tx, self.lease)
+                return session, self._missed(tx, session.seq), following is not None
+
+            self.session, added, more = await self.ground.database.write(work)
+            self.said, self.waiting = "", []
+            self.stop.clear()
+            self._take_in(added)
+            return more
+
+    async def begin_next(self) -> bool:
+        """Begin the turn of the input that waits, or give the session back; whether a turn has begun."""
+        return await self.end_turn([])
+
+    def mind_the_waiting(self) -> None:
+        if any(item.mode in ("interrupt", "stop") for item in self.waiting):
+            self.stop.set()
+
+
+def begin(following: Input, worker_id: str) -> list[Event]:
+    """The events that start the turn of an input."""
+    assert following.said is not None, "only words start a turn"
+    return [TurnStarted(turn_id=following.turn_id, worker_id=worker_id), following.said]
+
+
+async def load(ground: Ground, lease: Lease, known: Sequence[Entry] = ()) -> Hand:
+    """Take up a session: its whole log, proved complete, with what is remembered of it (`known`) not read again."""
+
+    def work(tx: Transaction) -> tuple[Session, list[Entry], list[Input]]:
+        session = sessions.get(tx, lease.session_id)
+        entries = [*known, *log.read(tx, session.id, first=known[-1].seq + 1)] if known else log.read_whole(tx, session)
+        return session, entries, inputs.waiting(tx, session.id)
+
+    session, entries, waiting = await ground.database.read(work)
+    hand = Hand(ground, lease, session, entries, turn_of(entries), waiting)
+    hand.mind_the_waiting()
+    return hand

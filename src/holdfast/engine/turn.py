@@ -1,0 +1,133 @@
+"""The one loop that acts: it does what `next_step` says, commits, and looks again.
+
+Each step is committed before the next begins. A crash therefore costs at most the step in hand, and
+the next worker can tell a tool that never started from one that may have acted.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from holdfast.engine import context
+from holdfast.engine.ask import Asking, ask, partial, spent
+from holdfast.engine.hand import Hand
+from holdfast.engine.steps import Act, Ask, CloseUnknown, Finish, next_step
+from holdfast.engine.together import stop
+from holdfast.engine.toolcall import Acting, act
+from holdfast.model.errors import Invalid
+from holdfast.model.event import Event, TurnEnded, TurnOutcome, UserSaid
+from holdfast.model.turn import close, close_call
+from holdfast.store import inputs
+from holdfast.store.database import Transaction
+
+LOOK_SECONDS = 1.0
+"""How soon a request to stop that came through another process is noticed while a tool runs."""
+
+
+class Playing(msgspec.Struct, frozen=True):
+    """All that a turn is played with."""
+
+    asking: Asking
+    acting: Acting
+    max_steps: int
+    turn_seconds: float
+
+    def repeatable(self, name: str) -> bool:
+        try:
+            return self.acting.toolbox.get(name).repeatable
+        except Invalid:
+            return False
+
+
+async def play(hand: Hand, playing: Playing) -> bool:
+    """Drive the open turn, and those that wait behind it, until none is left: True.
+
+    False if the worker is about to leave and a turn was left open for the next one to take up.
+    """
+    turn_id, deadline = None, 0.0
+    while (step := next_step(hand.turn, repeatable=playing.repeatable, max_steps=playing.max_steps)) is not None:
+        if hand.turn.id != turn_id:
+            turn_id, deadline = hand.turn.id, hand.ground.clock.monotonic() + playing.turn_seconds
+        if isinstance(step, Finish):
+            await hand.end_turn([_ending(hand, step)])
+        elif hand.pause.is_set():
+            return False
+        elif hand.stop.is_set():
+            await hand.end_turn(_closing(hand, "interrupted", "the turn was interrupted"))
+        elif hand.ground.clock.monotonic() > deadline:
+            reason = f"the turn took longer than {playing.turn_seconds:.0f} s, which is the limit"
+            await hand.end_turn(_closing(hand, "failed", reason, "turn_timeout"))
+        else:
+            await _do(hand, playing, step)
+    return True
+
+
+async def _do(hand: Hand, playing: Playing, step: Ask | Act | CloseUnknown) -> None:
+    """Take one step, or as much of it as is left before somebody asks the turn to stop."""
+    match step:
+        case CloseUnknown(calls):
+            await hand.commit([close_call(hand.turn, call) for call in calls])
+        case Act(calls):
+            await _unless_stopped(hand, act(hand, playing.acting, calls))
+        case Ask():
+            await _let_steer(hand)
+            request = context.build(
+                hand.entries,
+                model=playing.asking.model,
+                system=playing.asking.system,
+                tools=playing.acting.toolbox.specs(),
+            )
+            await _unless_stopped(hand, ask(hand, playing.asking, request))
+
+
+async def _unless_stopped(hand: Hand, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for the work, but no longer than until the turn is asked to stop."""
+    task = asyncio.ensure_future(work)
+    bell = asyncio.ensure_future(hand.stop.wait())
+    try:
+        while not task.done() and not hand.stop.is_set():
+            await asyncio.wait({task, bell}, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await hand.look_for_input()
+        if task.done():
+            task.result()
+    finally:
+        await stop(task, bell)
+
+
+async def _let_steer(hand: Hand) -> None:
+    """Put words that are meant for the running turn into it, before the model is asked again."""
+    steering = [item for item in hand.waiting if item.mode == "steer" and item.said is not None]
+    if not steering:
+        return
+
+    def take(tx: Transaction) -> None:
+        for item in steering:
+            inputs.drop(tx, hand.id, item.turn_id)
+
+    words = [_joined(hand, item) for item in steering]
+    await hand.commit(words, take)
+
+
+def _joined(hand: Hand, item: inputs.Input) -> UserSaid:
+    assert item.said is not None
+    assert hand.turn.id is not None
+    return msgspec.structs.replace(item.said, turn_id=hand.turn.id, input_id=item.turn_id)
+
+
+def _closing(hand: Hand, outcome: TurnOutcome, reason: str, code: str = "") -> list[Event]:
+    """The end of a turn that is cut short: what was said stays, and every call gets its one result."""
+    assert hand.turn.id is not None
+    said: list[Event] = [partial(hand.turn.id, hand.said)] if hand.said else []
+    return [
+        *said,
+        *close(hand.turn, outcome=outcome, reason=reason, code=code, usage=spent(hand.entries, hand.turn.id)),
+    ]
+
+
+def _ending(hand: Hand, step: Finish) -> TurnEnded:
+    assert hand.turn.id is not None
+    usage = spent(hand.entries, hand.turn.id)
+    return TurnEnded(turn_id=hand.turn.id, outcome=step.outcome, reason=step.reason, code=step.code, usage=usage)

@@ -1,0 +1,111 @@
+"""Changing a passage of a file by naming it exactly."""
+
+import difflib
+from pathlib import Path
+
+import msgspec
+
+from holdfast.model.errors import Invalid
+from holdfast.model.tool import Output, Scene
+from holdfast.tools.describe import spec
+from holdfast.tools.paths import resolve, shown
+from holdfast.tools.sensitive import check_target, why_guarded
+from holdfast.tools.writing import Writing, diff, read, replace, to_the_end
+
+MAX_COMPARED = 2_000
+"""Of how many lines the nearest is looked for."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    path: str
+    old: str
+    new: str
+    all: bool = False
+
+
+class EditFile:
+    repeatable = False
+    spec = spec(
+        "edit_file",
+        {
+            "path": {"type": "string", "description": "The file; relative to the working folder, `~` is understood."},
+            "old": {"type": "string", "description": "The passage to replace, exactly as it stands in the file."},
+            "new": {"type": "string", "description": "What shall stand there instead."},
+            "all": {"type": "boolean", "description": "Replace every such passage, not just the only one."},
+        },
+        ("path", "old", "new"),
+    )
+
+    def __init__(self, writing: Writing, *, home: Path | None = None) -> None:
+        self._writing = writing
+        self._home = home
+
+    def risk(self, arguments: dict[str, object]) -> str | None:
+        return why_guarded(msgspec.convert(arguments, Asked).path, self._home)
+
+    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
+        asked = msgspec.convert(arguments, Asked)
+        try:
+            path = resolve(asked.path, scene.workdir)
+            async with self._writing.alone(path) as real:
+                if not why_guarded(asked.path, self._home):
+                    check_target(real, why_guarded, self._home)
+                return await to_the_end(lambda: Output.say(_edit(real, asked, shown(path, scene.workdir))))
+        except Invalid as e:
+            return Output.say(str(e), ok=False)
+        except OSError as e:
+            return Output.say(f"{asked.path} could not be edited: {e.strerror}", ok=False)
+
+
+def _edit(path: Path, asked: Asked, name: str) -> str:
+    text, before = read(path)
+    changed, count = edited(text, asked.old, asked.new, every=asked.all, name=name)
+    replace(path, changed, before)
+    times = "" if count == 1 else f", {count} times"
+    return f"edited {name}{times}\n{diff(text, changed, name)}"
+
+
+def edited(text: str, old: str, new: str, *, every: bool, name: str) -> tuple[str, int]:
+    """The text with the passage replaced, and how often. Raises Invalid if it is not there or not the only one."""
+    if not old:
+        raise Invalid("`old` is empty; name the passage to replace, or use write_file")
+    if old == new:
+        raise Invalid("`old` and `new` are the same; nothing would change")
+    if "\r\n" in text and text.count("\r\n") == text.count("\n"):
+        # Models write plain line feeds; a file that has only Windows line ends keeps them.
+        old, new = _windows(old), _windows(new)
+    count = text.count(old)
+    if not count:
+        raise Invalid(f"the passage is not in {name}{_nearest(text, old)}")
+    if count > 1 and not every:
+        lines = ", ".join(str(line) for line in _places(text, old))
+        raise Invalid(f"the passage is in {name} {count} times (lines {lines}); name more of it, or set `all`")
+    return text.replace(old, new), count
+
+
+def _windows(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def _places(text: str, old: str) -> list[int]:
+    """The lines of the first few passages."""
+    lines: list[int] = []
+    at = text.find(old)
+    while at >= 0 and len(lines) < 10:
+        lines.append(text.count("\n", 0, at) + 1)
+        at = text.find(old, at + len(old))
+    return lines
+
+
+def _nearest(text: str, old: str) -> str:
+    """A hint at the line the model may have meant."""
+    first = next((line.strip() for line in old.splitlines() if line.strip()), "")
+    lines = text.splitlines()[:MAX_COMPARED]
+    for number, line in enumerate(lines, start=1):
+        if first and first == line.strip():
+            return f"; line {number} begins alike but something differs there, perhaps in the spaces: {line[:200]!r}"
+    near = difflib.get_close_matches(first[:200], [line.strip()[:200] for line in lines], n=1)
+    if not near:
+        return "; read the file again"
+    number = next(number for number, line in enumerate(lines, start=1) if line.strip()[:200] == near[0])
+    return f"; the nearest is line {number}: {near[0]!r}"

@@ -1,0 +1,66 @@
+"""Writing whole files, so that a crash leaves the old text or the new."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from holdfast.model.errors import Invalid
+from holdfast.model.tool import Output, Scene
+from holdfast.tools.describe import spec
+from holdfast.tools.paths import regular, resolve, shown
+from holdfast.tools.sensitive import check_target, why_guarded
+from holdfast.tools.writing import Writing, diff, read, replace, to_the_end
+
+
+class Asked(msgspec.Struct, frozen=True):
+    path: str
+    content: str
+
+
+class WriteFile:
+    repeatable = False
+    spec = spec(
+        "write_file",
+        {
+            "path": {"type": "string", "description": "The file; relative to the working folder, `~` is understood."},
+            "content": {"type": "string", "description": "All that the file shall hold."},
+        },
+        ("path", "content"),
+    )
+
+    def __init__(self, writing: Writing, *, home: Path | None = None) -> None:
+        self._writing = writing
+        self._home = home
+
+    def risk(self, arguments: dict[str, object]) -> str | None:
+        return why_guarded(msgspec.convert(arguments, Asked).path, self._home)
+
+    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
+        asked = msgspec.convert(arguments, Asked)
+        try:
+            path = resolve(asked.path, scene.workdir)
+            async with self._writing.alone(path) as real:
+                if not why_guarded(asked.path, self._home):
+                    check_target(real, why_guarded, self._home)
+                return await to_the_end(lambda: Output.say(_write(real, asked.content, shown(path, scene.workdir))))
+        except Invalid as e:
+            return Output.say(str(e), ok=False)
+        except OSError as e:
+            return Output.say(f"{asked.path} could not be written: {e.strerror}", ok=False)
+
+
+def _write(path: Path, content: str, name: str) -> str:
+    lines = content.count("\n") + (not content.endswith("\n") and content != "")
+    if not os.path.lexists(path):
+        replace(path, content, None)
+        return f"created {name} with {lines:,} lines"
+    before = regular(path)
+    try:
+        old, _ = read(path)
+    except Invalid:
+        old = None
+    replace(path, content, before)
+    if old is None:
+        return f"overwrote {name}, {before.st_size:,} bytes of no text or too long to compare, with {lines:,} lines"
+    return f"overwrote {name} with {lines:,} lines\n{diff(old, content, name)}"

@@ -1,0 +1,79 @@
+"""What every test may use: a clock that stands still, ids, a store of its own, workers. Nobody talks to the network."""
+
+import ipaddress
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.model.ids import WORKER, Ids
+from holdfast.store import workers
+from holdfast.store.database import Database
+from holdfast.store.sqlite import open_sqlite
+from tests.fakes.clock import FakeClock
+
+NewWorker = Callable[..., Awaitable[str]]
+
+
+def _is_loopback(host: object) -> bool:
+    try:
+        return ipaddress.ip_address(str(host).partition("%")[0]).is_loopback
+    except ValueError:
+        return host in ("localhost", "", None)
+
+
+def refuse_strangers(event: str, args: tuple[object, ...]) -> None:
+    """Let a test talk to this machine only. An audit hook sees every connection that Python code makes, whoever makes it."""
+    if event in ("socket.connect", "socket.sendto"):
+        address = args[1]
+        host = address[0] if isinstance(address, tuple) else None  # any other kind of address is of this machine
+    elif event == "socket.getaddrinfo":
+        host = args[0].decode() if isinstance(args[0], bytes) else args[0]
+    else:
+        return
+    if not _is_loopback(host):
+        raise PermissionError(f"tests do not use the network; {event} asked for {host}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "live" not in config.getoption("markexpr"):
+        sys.addaudithook(refuse_strangers)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def ids(clock: FakeClock) -> Ids:
+    return Ids(clock.now)
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    """A real store, empty, in a folder of its own."""
+    opened = await open_sqlite(tmp_path / "home" / "holdfast.db")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def new_worker(database: Database, ids: Ids, clock: FakeClock) -> NewWorker:
+    """Registers one more worker and returns its id."""
+
+    async def register(kind: str = "test") -> str:
+        worker_id = ids.make(WORKER)
+        identity = workers.Identity(host="here", boot="boot-1", pid=4711, process_started="1000")
+        await database.write(workers.register, worker_id, kind, identity, version=holdfast.__version__, at=clock.now())
+        return worker_id
+
+    return register
+
+
+@pytest.fixture
+async def worker(new_worker: NewWorker) -> str:
+    """The id of a registered worker."""
+    return await new_worker()

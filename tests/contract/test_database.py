@@ -1,0 +1,552 @@
+"""The contract of the `Database` port. Every driver passes this unchanged."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+
+import pytest
+
+from holdfast.model.errors import NotSaved, ReadOnly, Unavailable
+from holdfast.store import meta, workers
+from holdfast.store.database import Database, Transaction
+from tests.contract.conftest import Spawn
+from tests.contract.places import open_place
+
+PATIENCE = 10.0
+"""Seconds after which a test that waits for something gives up."""
+MANY = 3_000
+"""More writers than a store takes in at once."""
+IDENTITY = workers.Identity(host="here", boot="boot-1", pid=1, process_started="1")
+
+
+class Stumbled(Exception):
+    """What the works of this file raise."""
+
+
+def put(tx: Transaction, key: str, value: str) -> str:
+    meta.put(tx, key, value)
+    return value
+
+
+def put_and_raise(tx: Transaction, key: str) -> None:
+    meta.put(tx, key, "must not stay")
+    tx.notify("stumbled")
+    raise Stumbled(key)
+
+
+def put_and_clash(tx: Transaction, key: str) -> None:
+    """Breaks a constraint: the second worker has the id of the first."""
+    meta.put(tx, key, "must not stay")
+    for _ in range(2):
+        workers.register(tx, f"worker-{key}", "test", IDENTITY, version="1", at=1)
+
+
+def put_and_notify(tx: Transaction, key: str, topic: str) -> None:
+    meta.put(tx, key, "told")
+    tx.notify(topic)
+
+
+@asynccontextmanager
+async def crowded(database: Database) -> AsyncIterator[None]:
+    """Keep a write under way, so that those which come meanwhile may have to share a commit."""
+    started, gate = threading.Event(), threading.Event()
+
+    def hold(tx: Transaction) -> None:
+        started.set()
+        assert gate.wait(PATIENCE)
+
+    holder = asyncio.create_task(database.write(hold))
+    try:
+        assert await asyncio.to_thread(started.wait, PATIENCE)
+        yield
+        await asyncio.sleep(0)
+    finally:
+        gate.set()
+        await holder
+
+
+class Ear:
+    """Counts how often a topic woke its listener."""
+
+    def __init__(self, database: Database, topic: str) -> None:
+        self._database, self._topic = database, topic
+        self._started = asyncio.Event()
+        self._woken = asyncio.Condition()
+        self.count = 0
+
+    async def __aenter__(self) -> "Ear":
+        self._task = asyncio.create_task(self._listen())
+        await self._started.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _listen(self) -> None:
+        async with aclosing(self._database.listen(self._topic)) as wakings:
+            await anext(wakings)
+            self._started.set()
+            async for _ in wakings:
+                async with self._woken:
+                    self.count += 1
+                    self._woken.notify_all()
+
+    async def more_than(self, count: int) -> None:
+        async with asyncio.timeout(PATIENCE), self._woken:
+            await self._woken.wait_for(lambda: self.count > count)
+
+
+async def let_others_run() -> None:
+    """Give every task that could go on the chance to."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+# write
+
+
+async def test_a_write_hands_its_arguments_on_and_returns_what_its_work_returns(database: Database) -> None:
+    def work(tx: Transaction, first: str, *, second: str) -> tuple[str, str]:
+        return first, second
+
+    assert await database.write(work, "a", second="b") == ("a", "b")
+
+
+async def test_a_write_is_committed_when_its_answer_comes(database: Database, another: Database) -> None:
+    async def write_and_look(number: int) -> str | None:
+        await database.write(put, f"key {number}", "there")
+        return await another.read(meta.get, f"key {number}")
+
+    async with crowded(database):
+        looks = [asyncio.create_task(write_and_look(number)) for number in range(50)]
+
+    assert await asyncio.gather(*looks) == ["there"] * 50
+
+
+async def test_no_answer_comes_before_the_commit_that_its_neighbours_hold_up(
+    database: Database, another: Database
+) -> None:
+    gate = threading.Event()
+
+    def hold(tx: Transaction) -> None:
+        assert gate.wait(PATIENCE)
+
+    async with crowded(database):
+        answers = [
+            asyncio.create_task(database.write(put, "quick", "there")),
+            asyncio.create_task(database.write(hold)),
+        ]
+        await asyncio.sleep(0)
+    await let_others_run()
+    try:
+        assert not answers[0].done() or await another.read(meta.get, "quick") == "there"
+    finally:
+        gate.set()
+
+    await asyncio.gather(*answers)
+    assert await another.read(meta.get, "quick") == "there"
+
+
+async def test_work_that_raises_leaves_nothing_and_its_error_comes_back_as_it_was(database: Database) -> None:
+    with pytest.raises(Stumbled, match="broken"):
+        await database.write(put_and_raise, "broken")
+
+    assert await database.read(meta.get, "broken") is None
+    assert await database.write(put, "broken", "mended") == "mended"
+
+
+@pytest.mark.parametrize(("bad", "error"), [(put_and_raise, Stumbled), (put_and_clash, NotSaved)])
+async def test_work_that_fails_among_others_takes_nobody_down(database: Database, bad, error: type[Exception]) -> None:
+    async with crowded(database):
+        writes = [asyncio.create_task(database.write(put, f"good {number}", "there")) for number in range(20)]
+        failures = [asyncio.create_task(database.write(bad, f"bad {number}")) for number in range(10)]
+        writes += [asyncio.create_task(database.write(put, f"late {number}", "there")) for number in range(20)]
+    outcomes = await asyncio.gather(*failures, return_exceptions=True)
+
+    assert all(isinstance(outcome, error) for outcome in outcomes)
+    assert await asyncio.gather(*writes) == ["there"] * 40
+    for number in range(10):
+        assert await database.read(meta.get, f"bad {number}") is None
+        assert await database.read(meta.get, f"good {number}") == "there"
+        assert await database.read(meta.get, f"late {number}") == "there"
+
+
+async def test_work_that_breaks_a_constraint_leaves_nothing(database: Database) -> None:
+    with pytest.raises(NotSaved):
+        await database.write(put_and_clash, "clash")
+
+    assert await database.read(meta.get, "clash") is None
+    assert await database.read(workers.get, "worker-clash") is None
+
+
+async def test_a_work_that_is_run_again_counts_once(database: Database) -> None:
+    def count(tx: Transaction) -> int:
+        number = int(meta.get(tx, "count") or 0) + 1
+        meta.put(tx, "count", str(number))
+        return number
+
+    async with crowded(database):
+        counts = [asyncio.create_task(database.write(count)) for _ in range(20)]
+        clash = asyncio.create_task(database.write(put_and_clash, "clash"))
+        await asyncio.sleep(0)
+    with pytest.raises(NotSaved):
+        await clash
+
+    assert sorted(await asyncio.gather(*counts)) == list(range(1, 21))
+    assert await database.read(meta.get, "count") == "20"
+
+
+async def test_more_writers_than_the_store_takes_in_wait_their_turn_and_all_get_through(database: Database) -> None:
+    async with crowded(database):
+        writes = [asyncio.create_task(database.write(put, f"key {number}", "there")) for number in range(MANY)]
+
+    assert await asyncio.gather(*writes) == ["there"] * MANY
+    assert await database.read(lambda tx: [meta.get(tx, f"key {number}") for number in range(MANY)]) == ["there"] * MANY
+
+
+async def test_a_wait_that_is_cancelled_breaks_nothing(database: Database) -> None:
+    async with crowded(database):
+        writes = [asyncio.create_task(database.write(put, f"key {number}", "there")) for number in range(40)]
+        await asyncio.sleep(0)
+        for write in writes[::2]:
+            write.cancel()
+    outcomes = await asyncio.gather(*writes, return_exceptions=True)
+
+    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes[::2])
+    assert outcomes[1::2] == ["there"] * 20
+    assert await database.write(put, "after", "there") == "there"
+    for number in range(40):
+        found = await database.read(meta.get, f"key {number}")
+        assert found == "there" or (number % 2 == 0 and found is None), "whole or not at all"
+
+
+async def test_cancelling_a_write_while_its_work_runs_breaks_nothing(database: Database) -> None:
+    started, gate = threading.Event(), threading.Event()
+
+    def slow(tx: Transaction) -> None:
+        meta.put(tx, "slow", "there")
+        started.set()
+        assert gate.wait(PATIENCE)
+
+    write = asyncio.create_task(database.write(slow))
+    assert await asyncio.to_thread(started.wait, PATIENCE)
+    write.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await write
+    gate.set()
+
+    assert await database.write(put, "after", "there") == "there"
+    assert await database.read(meta.get, "slow") in ("there", None)
+
+
+async def test_two_openers_of_one_store_write_without_losing_anything(database: Database, another: Database) -> None:
+    def count(tx: Transaction) -> None:
+        meta.put(tx, "count", str(int(meta.get(tx, "count") or 0) + 1))
+
+    await database.write(put, "count", "0")
+    await asyncio.gather(*((database, another)[number % 2].write(count) for number in range(100)))
+
+    assert await database.read(meta.get, "count") == "100"
+
+
+# read
+
+
+async def test_a_read_hands_its_arguments_on_and_returns_what_its_work_returns(database: Database) -> None:
+    def work(tx: Transaction, first: str, *, second: str) -> tuple[str, str]:
+        return first, second
+
+    assert await database.read(work, "a", second="b") == ("a", "b")
+
+
+async def test_a_read_sees_every_write_acknowledged_before(database: Database, another: Database) -> None:
+    for number in range(50):
+        await database.write(put, "counter", str(number))
+        assert await database.read(meta.get, "counter") == str(number)
+        assert await another.read(meta.get, "counter") == str(number)
+
+
+async def test_a_read_sees_one_moment_only(database: Database) -> None:
+    started, gate = threading.Event(), threading.Event()
+
+    def look_twice(tx: Transaction) -> tuple[str | None, str | None]:
+        first = meta.get(tx, "key")
+        started.set()
+        assert gate.wait(PATIENCE)
+        return first, meta.get(tx, "key")
+
+    await database.write(put, "key", "old")
+    look = asyncio.create_task(database.read(look_twice))
+    assert await asyncio.to_thread(started.wait, PATIENCE)
+    await database.write(put, "key", "new")
+    gate.set()
+
+    assert await look == ("old", "old")
+    assert await database.read(meta.get, "key") == "new"
+
+
+async def test_writing_in_a_read_raises_and_writes_nothing(database: Database) -> None:
+    with pytest.raises(ReadOnly):
+        await database.read(put, "key", "must not stay")
+
+    assert await database.read(meta.get, "key") is None
+    assert await database.write(put, "key", "there") == "there"
+
+
+async def test_a_read_that_raises_passes_its_error_on_and_breaks_nothing(database: Database) -> None:
+    def stumble(tx: Transaction) -> None:
+        meta.get(tx, "key")
+        raise Stumbled
+
+    for _ in range(10):
+        with pytest.raises(Stumbled):
+            await database.read(stumble)
+
+    assert await database.read(meta.get, "key") is None
+
+
+async def test_many_reads_and_writes_go_on_side_by_side(database: Database) -> None:
+    reads = [database.read(meta.get, "key") for _ in range(100)]
+    writes = [database.write(put, "key", "there") for _ in range(100)]
+
+    outcomes = await asyncio.gather(*reads, *writes)
+
+    assert set(outcomes) <= {None, "there"}
+
+
+# listen
+
+
+async def test_a_listener_is_woken_at_the_start(database: Database) -> None:
+    async with aclosing(database.listen("topic")) as wakings, asyncio.timeout(PATIENCE):
+        await anext(wakings)
+
+
+async def test_a_listener_is_woken_by_a_notice_and_finds_its_news(database: Database) -> None:
+    async with Ear(database, "topic") as ear:
+        for number in range(5):
+            heard = ear.count
+            await database.write(put_and_notify, f"key {number}", "topic")
+            await ear.more_than(heard)
+            assert await database.read(meta.get, f"key {number}") == "told"
+
+
+async def test_every_listener_of_a_topic_is_woken(database: Database) -> None:
+    async with Ear(database, "topic") as first, Ear(database, "topic") as second:
+        heard = first.count, second.count
+        await database.write(put_and_notify, "key", "topic")
+
+        await first.more_than(heard[0])
+        await second.more_than(heard[1])
+
+
+async def test_a_listener_is_woken_by_another_opener_of_the_store(database: Database, another: Database) -> None:
+    async with Ear(database, "topic") as ear:
+        for number in range(3):
+            heard = ear.count
+            await another.write(put_and_notify, f"key {number}", "topic")
+            await ear.more_than(heard)
+            assert await database.read(meta.get, f"key {number}") == "told"
+
+
+async def test_a_listener_is_woken_by_another_process(database: Database, spawn: Spawn) -> None:
+    child = await spawn("write", "key", "told", "topic")
+    async with Ear(database, "topic") as ear:
+        heard = ear.count
+        await child.go()
+        while await database.read(meta.get, "key") != "told":
+            await ear.more_than(heard)
+            heard = ear.count
+
+
+async def test_a_listener_hears_of_other_openers_while_reads_keep_the_store_busy(
+    database: Database, another: Database
+) -> None:
+    async def keep_reading() -> None:
+        while True:
+            await database.read(lambda tx: [meta.get(tx, "key") for _ in range(200)])
+
+    readers = [asyncio.create_task(keep_reading()) for _ in range(6)]
+    async with Ear(database, "topic") as ear:
+        for number in range(3):
+            heard = ear.count
+            await another.write(put_and_notify, f"key {number}", "topic")
+            await ear.more_than(heard)
+    for reader in readers:
+        reader.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)
+
+
+async def test_a_listener_who_was_away_is_woken_once_at_least_for_all_that_came(database: Database) -> None:
+    async with aclosing(database.listen("topic")) as wakings, asyncio.timeout(PATIENCE):
+        await anext(wakings)
+        for number in range(20):
+            await database.write(put_and_notify, f"key {number}", "topic")
+
+        await anext(wakings)
+        assert await database.read(meta.get, "key 19") == "told"
+
+
+async def test_work_that_failed_wakes_nobody(database: Database) -> None:
+    async with Ear(database, "stumbled") as ear, Ear(database, "another topic") as other:
+        writes = [database.write(put_and_raise, "key") for _ in range(5)]
+        await asyncio.gather(*writes, return_exceptions=True)
+        await let_others_run()
+
+        # Some wake-ups come for nothing; those come to everybody.
+        assert ear.count == other.count
+
+
+async def test_nobody_is_woken_before_the_commit(database: Database) -> None:
+    told, gate = threading.Event(), threading.Event()
+
+    def tell_and_wait(tx: Transaction) -> None:
+        put_and_notify(tx, "key", "topic")
+        told.set()
+        assert gate.wait(PATIENCE)
+
+    async with Ear(database, "topic") as ear, Ear(database, "another topic") as other:
+        write = asyncio.create_task(database.write(tell_and_wait))
+        assert await asyncio.to_thread(told.wait, PATIENCE)
+        await let_others_run()
+        assert ear.count == other.count
+
+        heard = ear.count
+        gate.set()
+        await write
+        await ear.more_than(heard)
+
+
+async def test_a_listener_who_left_is_not_missed(database: Database) -> None:
+    async with Ear(database, "topic"):
+        pass
+
+    await database.write(put_and_notify, "key", "topic")
+
+    async with Ear(database, "topic") as ear:
+        heard = ear.count
+        await database.write(put_and_notify, "key", "topic")
+        await ear.more_than(heard)
+
+
+async def test_closing_ends_the_listening(place: str) -> None:
+    database = await open_place(place)
+
+    async def listen() -> None:
+        async for _ in database.listen("topic"):
+            started.set()
+
+    started = asyncio.Event()
+    listener = asyncio.create_task(listen())
+    await started.wait()
+    await database.close()
+
+    async with asyncio.timeout(PATIENCE):
+        await listener
+
+
+# close
+
+
+async def test_closing_finishes_the_writes_under_way(place: str) -> None:
+    database = await open_place(place)
+    async with crowded(database):
+        writes = [asyncio.create_task(database.write(put, f"key {number}", "there")) for number in range(50)]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(database.close())
+    await closing
+
+    assert await asyncio.gather(*writes) == ["there"] * 50
+    again = await open_place(place)
+    assert await again.read(meta.get, "key 49") == "there"
+    await again.close()
+
+
+async def test_closing_leaves_no_writer_waiting(place: str) -> None:
+    database = await open_place(place)
+    async with crowded(database):
+        writes = [asyncio.create_task(database.write(put, f"key {number}", "there")) for number in range(MANY)]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(database.close())
+    await closing
+    async with asyncio.timeout(PATIENCE):
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+
+    again = await open_place(place)
+    for number, outcome in enumerate(outcomes):
+        expected = "there" if outcome == "there" else None
+        assert outcome == "there" or isinstance(outcome, Unavailable)
+        assert await again.read(meta.get, f"key {number}") == expected
+    await again.close()
+
+
+async def test_a_closed_store_refuses_reads_and_writes(place: str) -> None:
+    database = await open_place(place)
+    await database.close()
+
+    with pytest.raises(Unavailable):
+        await database.write(put, "key", "value")
+    with pytest.raises(Unavailable):
+        await database.read(meta.get, "key")
+
+
+async def test_a_store_may_be_closed_twice(place: str) -> None:
+    database = await open_place(place)
+    await asyncio.gather(database.close(), database.close())
+    await database.close()
+
+
+async def test_a_store_that_was_closed_opens_again_with_all_it_held(place: str) -> None:
+    for number in range(3):
+        database = await open_place(place)
+        assert await database.read(meta.get, "visits") == (str(number) if number else None)
+        await database.write(put, "visits", str(number + 1))
+        await database.close()
+
+
+# the transaction
+
+
+async def test_one_is_the_first_row_or_none(database: Database) -> None:
+    def work(tx: Transaction) -> tuple[object, object]:
+        meta.put(tx, "key", "value")
+        return tx.one("meta.get", key="key"), tx.one("meta.get", key="no such key")
+
+    assert await database.write(work) == (("value",), None)
+
+
+async def test_run_says_how_many_rows_changed_and_all_gives_every_row(database: Database) -> None:
+    def work(tx: Transaction) -> tuple[int, int, list[object]]:
+        for number in range(3):
+            workers.register(tx, f"worker-{number}", "test", IDENTITY, version="1", at=1)
+        made = tx.run("meta.put", key="key", value="value")
+        missed = tx.run("sessions.erase_draft", id="nobody")
+        return made, missed, [row[0] for row in tx.all("workers.alive")]
+
+    assert await database.write(work) == (1, 0, ["worker-0", "worker-1", "worker-2"])
+
+
+async def test_many_does_it_once_for_each_set_of_parameters(database: Database) -> None:
+    await database.write(lambda tx: tx.many("meta.put", ({"key": f"key {n}", "value": str(n)} for n in range(10))))
+    await database.write(lambda tx: tx.many("meta.put", []))
+
+    assert await database.read(meta.get, "key 9") == "9"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "'; DROP TABLE session; --", "日本語 🧵 \u202ertl", "line\nbreak\ttab", "a" * 1_000_000]
+)
+async def test_text_comes_back_as_it_was_given(database: Database, text: str) -> None:
+    await database.write(put, "key", text)
+
+    assert await database.read(meta.get, "key") == text
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**62, -(2**62)])
+async def test_whole_numbers_come_back_as_they_were_given(database: Database, number: int) -> None:
+    await database.write(workers.register, "worker-1", "test", IDENTITY, version="1", at=number)
+
+    assert (await database.read(workers.get, "worker-1")).started_at == number

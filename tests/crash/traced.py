@@ -1,0 +1,151 @@
+"""Runs the writer under strace, which kills it or lies to it at a chosen system call.
+
+strace counts calls per thread, and the store uses several: one makes the file, one attaches to it, one
+writes, one closes. So the writer stops at a gate before each of these phases, and strace comes in at the
+gate. Within a phase each kind of call that changes files is made by one thread only (a test makes sure of
+it), and the nth call is the nth call.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import pytest
+
+from tests.crash.programs import Process, program
+from tests.crash.say import Line, acknowledged
+
+P = ParamSpec("P")
+T = TypeVar("T")
+PHASES = ("open", "attach", "main", "close")
+CHANGING = ("pwrite64", "fdatasync", "ftruncate", "unlink", "mkdir", "write")
+"""The calls by which the writer changes anything; `write` is the acknowledgement itself."""
+NOT_USED = (
+    "pwritev pwritev2 writev fsync sync syncfs sync_file_range truncate fallocate rename renameat renameat2 unlinkat "
+    "link linkat symlink symlinkat mkdirat rmdir copy_file_range sendfile splice msync io_uring_enter"
+).split()
+"""Other calls that could change something. They are watched for, so that none comes in unnoticed."""
+SIDE_BY_SIDE = 2
+
+_CALL = re.compile(r"^(\d+)\s+(\w+)\((?:\d+<([^>]*)>)?")
+_GATE = re.compile(r'write\(.*"{\\"gate\\": \\"(\w+)\\"')
+_LEFT_OPEN = "<unfinished ...>"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One system call of a trace; `file` is what its first descriptor stands for."""
+
+    phase: str
+    thread: str
+    name: str
+    file: str
+    injected: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """What became of one run of the writer."""
+
+    code: int
+    lines: list[Line]
+    calls: list[Call]
+    complaints: str
+
+    @property
+    def acknowledged(self) -> list[Line]:
+        return acknowledged(self.lines)
+
+    @property
+    def reached(self) -> str:
+        """The phase in which the run ended, or `end`."""
+        gates = [str(line["gate"]) for line in self.lines if "gate" in line]
+        return "end" if {"closed": True} in self.lines else gates[-1]
+
+    @property
+    def injected(self) -> list[Call]:
+        return [call for call in self.calls if call.injected]
+
+
+@dataclass(frozen=True)
+class Injection:
+    """What strace does to one call of a phase, as its `inject` option writes it."""
+
+    phase: str
+    calls: str
+    deed: str
+
+    def __str__(self) -> str:
+        return f"{self.phase}:{self.calls}:{self.deed}"
+
+
+def need_strace() -> None:
+    """Without strace nothing here proves anything: a failure in CI, elsewhere a reason to skip."""
+    if shutil.which("strace") is None:
+        if os.environ.get("CI"):
+            pytest.fail("strace is not installed; these tests must run in CI")
+        pytest.skip("strace is not installed")
+
+
+def run(home: Path, arguments: Iterable[object], injection: Injection | None = None) -> Run:
+    """Play the writer's scenario in `home`, traced from the injection's gate on (without one, from the first)."""
+    trace = home.with_name(home.name + ".trace")
+    with program("writer", home, "--gates", *arguments) as writer:
+        for phase in PHASES:
+            writer.wait_for_words(f'"gate": "{phase}"')
+            if phase == (injection.phase if injection else PHASES[0]):
+                return _traced(writer, trace, injection)
+            writer.tell("go")
+    raise AssertionError("no gate of that name")
+
+
+def _traced(writer: Process, trace: Path, injection: Injection | None) -> Run:
+    first = injection.phase if injection else PHASES[0]
+    options = ["-f", "-y", "-p", str(writer.pid), "-o", str(trace)]
+    if injection is None:
+        options += ["-e", f"trace={','.join((*CHANGING, *NOT_USED, 'pread64'))}"]
+    else:
+        # strace injects only into calls that it traces.
+        options += ["-e", f"trace={injection.calls}", "-e", f"inject={injection.calls}:{injection.deed}"]
+    with Process("strace", *options) as tracer:
+        tracer.wait_for_words("attached", "stderr")
+        for _ in PHASES[PHASES.index(first) :]:
+            writer.tell("go")
+        code = writer.wait()
+        tracer.wait()
+    calls = list(parse(trace.read_text("utf-8", "replace"), first))
+    trace.unlink()
+    return Run(code, writer.lines(), calls, writer.complaints)
+
+
+def parse(text: str, phase: str) -> Iterable[Call]:
+    """The calls of a trace in the order in which they were begun."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        match = _CALL.match(line)
+        if match is None:
+            continue
+        thread, name, file = match.groups()
+        end = line
+        if _LEFT_OPEN in line:
+            resumed = (rest for rest in lines[number + 1 :] if rest.split() [:1] == [thread] and "resumed>" in rest)
+            end = next(resumed, line)
+        yield Call(phase, thread, name, file or "", "(INJECTED)" in end)
+        if gate := _GATE.search(line):
+            phase = gate[1]
+
+
+def side_by_side(act: Callable[P, T], tries: Iterable[tuple[Any, ...]]) -> list[T]:
+    """Two at a time; the first failure is raised once those under way are through."""
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        doing = [pool.submit(act, *one) for one in tries]
+        try:
+            return [one.result() for one in doing]
+        finally:
+            for one in doing:
+                one.cancel()

@@ -1,0 +1,247 @@
+"""A program that makes every kind of write there is, in a fixed order, and says what was acknowledged.
+
+Two runs write the same bytes but for the id of the store. It is killed, starved of disk and lied to by
+the tests; `--states` adds what the whole store held after each step, which the tests compare with.
+"""
+
+import argparse
+import asyncio
+import ctypes
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.model.errors import NotSaved
+from holdfast.model.event import (
+    Event,
+    ModelSaid,
+    SessionOpened,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    Usage,
+    UserSaid,
+)
+from holdfast.model.ids import SESSION, TURN, WORKER, Ids
+from holdfast.model.message import Text, ToolCall
+from holdfast.model.session import Session
+from holdfast.store import aliases, keys, leases, log, sessions, sqlite, workers
+from holdfast.store.database import Transaction
+from holdfast.store.leases import Lease
+from tests.crash.say import place_of, say
+from tests.crash.state import digest
+from tests.fakes.clock import FakeClock
+
+T = TypeVar("T")
+DATABASE = "holdfast.db"
+LIMIT_SECONDS = 30.0
+VERSION = "0"
+PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
+IDENTITY = workers.Identity(host="here", boot="this", pid=1, process_started="then")
+
+
+class Play:
+    """Makes writes one after the other and acknowledges each once it has returned."""
+
+    def __init__(self, path: Path, *, states: bool, retry: bool) -> None:
+        self.path = path
+        self._states = states
+        self._retry = retry
+        self._clock = FakeClock()
+        self._ids = Ids(self.now, lambda bits: bits)
+
+    def now(self) -> int:
+        self._clock.pass_seconds(0.001)
+        return self._clock.now()
+
+    def id(self, prefix: str) -> str:
+        return self._ids.make(prefix)
+
+    async def open(self) -> None:
+        self.database = await self._attempt("opened", lambda: sqlite.open_sqlite(self.path))
+        self._acknowledge("opened", [])
+
+    async def write(self, what: str, work: Callable[..., T], *args: object, **kwargs: object) -> T:
+        result = await self._attempt(what, lambda: self.database.write(work, *args, **kwargs))
+        self._acknowledge(what, [result])
+        return result
+
+    async def write_together(self, what: str, works: Sequence[Callable[[Transaction], object]]) -> None:
+        """Writes that are certain to share one commit: all wait in the queue while the writer is kept busy."""
+        await self._attempt(what, lambda: self._together(what, works))
+
+    async def _together(self, what: str, works: Sequence[Callable[[Transaction], object]]) -> None:
+        begun, go = threading.Event(), threading.Event()
+        first = asyncio.create_task(self.database.write(_hold, begun, go))
+        assert await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
+        rest = [asyncio.create_task(self.database.write(work)) for work in works]
+        await asyncio.sleep(0)  # each task has put its work into the queue
+        go.set()
+        await first
+        self._acknowledge(what, await asyncio.gather(*rest))
+
+    async def _attempt(self, what: str, act: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await act()
+        except NotSaved as e:
+            say(failed=what, error=type(e).__name__)
+            if not self._retry:
+                raise SystemExit(3) from e
+        return await act()
+
+    def _acknowledge(self, what: str, results: Sequence[object]) -> None:
+        found = [result[0] if isinstance(result, tuple) else result for result in results]
+        places = [place_of(one) for one in found if isinstance(one, Session)]
+        line: dict[str, object] = {"ack": what, "places": places}
+        if self._states:
+            line["state"] = digest(self.path)
+        say(**line)
+
+    async def close(self) -> None:
+        await self.database.close()
+        say(closed=True)
+
+
+def _hold(_: Transaction, begun: threading.Event, go: threading.Event) -> None:
+    begun.set()
+    assert go.wait(LIMIT_SECONDS)
+
+
+def admit(tx: Transaction, lease: Lease, turn: str, text: str, *, at: int) -> Session:
+    """As a turn is admitted: key, turn and words in one transaction."""
+    keys.claim(tx, lease.session_id, "caller", turn, request=text, turn_id=turn, at=at)
+    said: list[Event] = [
+        TurnStarted(turn_id=turn, worker_id=lease.worker_id),
+        UserSaid(turn_id=turn, parts=(Text(text),)),
+    ]
+    return log.append(tx, lease, said, at=at)
+
+
+def reply(tx: Transaction, lease: Lease, said: ModelSaid, *, at: int) -> Session:
+    """As a reply is committed: the words come and the draft goes."""
+    session = log.append(tx, lease, [said], at=at)
+    log.drop_draft(tx, lease.session_id)
+    return session
+
+
+async def turn(play: Play, lease: Lease, words: str) -> None:
+    """One turn with two tool calls."""
+    id_ = play.id(TURN)
+    calls = tuple(ToolCall(id=f"{id_}-{n}", name="terminal", arguments='{"command":"true"}') for n in (1, 2))
+    said = ModelSaid(
+        turn_id=id_, parts=(Text(words), *calls), model="m", usage=Usage(tokens_in=3, tokens_out=5), finish="tool_calls"
+    )
+    await play.write("admitted", admit, lease, id_, words, at=play.now())
+    await play.write("draft kept", log.keep_draft, lease, log.Draft(id_, words[:40], play.now()))
+    await play.write("draft kept again", log.keep_draft, lease, log.Draft(id_, words, play.now()))
+    await play.write("replied", reply, lease, said, at=play.now())
+    for call in calls:
+        started = ToolStarted(turn_id=id_, call_id=call.id, name=call.name)
+        ended = ToolEnded(turn_id=id_, call_id=call.id, name=call.name, outcome="ok", parts=(Text(words),))
+        await play.write("tool started", log.append, lease, [started], at=play.now())
+        await play.write("tool ended", log.append, lease, [ended], at=play.now())
+    await play.write("turn ended", log.append, lease, [TurnEnded(turn_id=id_, outcome="done")], at=play.now())
+
+
+async def everything(play: Play, rounds: int) -> None:
+    """Every kind of write, and a commit that several share."""
+    worker, first, second, fork = play.id(WORKER), play.id(SESSION), play.id(SESSION), play.id(SESSION)
+    opened = SessionOpened(source="chat", model="m", channel="cli:tty")
+    await play.write("registered", workers.register, worker, "test", IDENTITY, version=VERSION, at=play.now())
+    await play.write("created", sessions.create_for_channel, first, opened, at=play.now())
+    lease = await play.write("taken", leases.take, first, worker)
+    for n in range(rounds):
+        await turn(play, lease, f"words {n} " * 20)
+    await play.write("renamed", sessions.rename, first, "a title", at=play.now())
+    await play.write("forked", sessions.fork, first, fork, at=play.now(), at_seq=5)
+    await play.write("released", leases.release, lease)
+    await play.write("ended", sessions.end, first, "user", at=play.now())
+    await play.write("reopened", sessions.reopen, first, at=play.now())
+    await play.write("trashed", sessions.trash, fork, at=play.now())
+    await play.write("restored", sessions.restore, fork, at=play.now())
+    await play.write("named", aliases.add, "old-name", first, at=play.now())
+    await play.write("created again", sessions.create, second, SessionOpened(source="api"), at=play.now())
+    await play.write("beaten", workers.beat, worker, at=play.now())
+    at = play.now()
+    await play.write_together("shared", [lambda tx, s=s: sessions.rename(tx, s, "shared", at=at) for s in (first, second, fork)])
+    await play.write("trashed for good", sessions.trash, fork, at=play.now())
+    await play.write("pruned", sessions.prune, fork, before=play.now() + 1)
+    await play.write("buried", workers.bury, worker, "the end", at=play.now())
+
+
+async def volume(play: Play, rounds: int) -> None:
+    """Few kinds of writes but many pages, so that the WAL is moved into the file on the way."""
+    worker, id_ = play.id(WORKER), play.id(SESSION)
+    await play.write("registered", workers.register, worker, "test", IDENTITY, version=VERSION, at=play.now())
+    await play.write("created", sessions.create, id_, SessionOpened(source="run"), at=play.now())
+    lease = await play.write("taken", leases.take, id_, worker)
+    for n in range(rounds):
+        said = UserSaid(turn_id=f"turn-{n}", parts=(Text(f"{n} " * 4_000),))
+        await play.write("said", log.append, lease, [said], at=play.now())
+    await play.write("released", leases.release, lease)
+
+
+SCENARIOS = {"everything": everything, "volume": volume}
+
+
+async def main(given: argparse.Namespace) -> None:
+    if given.checkpoint_pages is not None:
+        sqlite.CHECKPOINT_PAGES = given.checkpoint_pages
+    if given.truncate:
+        sqlite.TRUNCATE_PAGES = 0
+    play = Play(given.home / DATABASE, states=given.states, retry=given.retry)
+    gates = Gates(shut=given.gates)
+    gates.put_into_open()
+    gates.wait_at("open")
+    await play.open()
+    gates.wait_at("main")
+    await SCENARIOS[given.scenario](play, given.rounds)
+    gates.wait_at("close")
+    await play.close()
+
+
+class Gates:
+    """Where the program waits until it is told to go on, so that a tracer can be attached; each once only."""
+
+    def __init__(self, *, shut: bool) -> None:
+        self._passed: set[str] = set()
+        self._shut = shut
+
+    def wait_at(self, gate: str) -> None:
+        if not self._shut or gate in self._passed:
+            return
+        self._passed.add(gate)
+        ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)
+        say(gate=gate)
+        if not sys.stdin.readline():
+            raise SystemExit("nobody opened the gate")
+
+    def put_into_open(self) -> None:
+        """A gate between the thread that makes the store and the one that attaches to it."""
+        attach = sqlite.SqliteDatabase
+
+        def gated(path: Path) -> sqlite.SqliteDatabase:
+            self.wait_at("attach")
+            return attach(path)
+
+        sqlite.SqliteDatabase = gated  # type: ignore[misc, assignment]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--scenario", choices=SCENARIOS, default="everything")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--checkpoint-pages", type=int)
+    parser.add_argument("--truncate", action="store_true", help="checkpoints cut the WAL to nothing")
+    parser.add_argument("--gates", action="store_true", help="wait to be told before each phase")
+    parser.add_argument("--states", action="store_true", help="say what the store holds after each step")
+    parser.add_argument("--retry", action="store_true", help="try a write that could not be saved once more")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(arguments()))

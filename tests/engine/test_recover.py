@@ -1,0 +1,176 @@
+"""What becomes of a turn whose worker is gone."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import InQuarantine
+from holdfast.model.event import (
+    ModelSaid,
+    Quarantined,
+    Recovered,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UserSaid,
+)
+from holdfast.model.message import Text, ToolCall, text_of
+from holdfast.providers.scripted import Step
+from holdfast.store import leases, log, sessions, workers
+from holdfast.store.log import Draft
+from tests.engine.stage import Stage, set_up
+from tests.engine.well_formed import assert_well_formed
+
+TURN = "turn-1"
+BEGUN = [TurnStarted(turn_id=TURN, worker_id="worker-dead"), UserSaid(turn_id=TURN, parts=(Text("Mail Bo"),))]
+ASKED = ModelSaid(
+    turn_id=TURN, parts=(Text("On it."), ToolCall("c1", "mail", '{"to":"bo"}'), ToolCall("c2", "look", "{}"))
+)
+
+
+async def left_behind(stage: Stage, *events: object, source: str = "api", draft: str = "") -> str:
+    """A session as a worker left it that died."""
+    session = await stage.session(source=source)
+
+    def die(tx: object) -> None:
+        if workers.get(tx, "worker-dead") is None:  # type: ignore[arg-type]
+            workers.register(
+                tx,
+                "worker-dead",
+                "test",
+                workers.Identity(host="h", boot="b", pid=1, process_started="1"),
+                version="0",
+                at=1,
+            )  # type: ignore[arg-type]
+        lease = leases.take(tx, session.id, "worker-dead")  # type: ignore[arg-type]
+        log.append(tx, lease, [*BEGUN, *events], at=1)  # type: ignore[arg-type]
+        if draft:
+            log.keep_draft(tx, lease, Draft(TURN, draft, 1))  # type: ignore[arg-type]
+        workers.bury(tx, "worker-dead", "killed", at=2)  # type: ignore[arg-type]
+
+    await stage.database.write(die)
+    return session.id
+
+
+async def test_the_state_says_interrupted_until_somebody_takes_it_up(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="Hi.")))
+
+    session_id = await left_behind(stage)
+
+    session, _ = await stage.engine.read(session_id)
+    assert session.state == "interrupted"
+
+
+async def test_an_api_turn_goes_on_and_the_new_words_follow(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="Mail sent."), Step(say="Yes.")))
+    session_id = await left_behind(stage)
+
+    await stage.play(session_id, "And?")
+
+    events = await stage.log(session_id)
+    assert_well_formed(events)
+    assert [text_of(event.parts) for event in events if isinstance(event, ModelSaid)] == ["Mail sent.", "Yes."]
+    assert [(event.attempt, event.action) for event in events if isinstance(event, Recovered)] == [(1, "continue")]
+
+
+async def test_a_run_is_closed_because_the_person_said_something_else(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="Yes.")))
+    session_id = await left_behind(stage, source="run")
+
+    await stage.play(session_id, "And?")
+
+    events = await stage.log(session_id)
+    assert_well_formed(events)
+    assert [event.outcome for event in events if isinstance(event, TurnEnded)] == ["interrupted", "done"]
+
+
+async def test_resume_goes_on_with_a_chat_turn_though_nobody_spoke(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="Here I am.")))
+    session_id = await left_behind(stage, source="chat")
+
+    await stage.engine.resume(session_id)
+    async for item in stage.engine.watch(session_id):
+        if isinstance(getattr(item, "event", None), TurnEnded):
+            break
+
+    assert_well_formed(await stage.log(session_id))
+
+
+async def test_promise_2_half_said_text_becomes_a_partial_message(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="Bo has mail now."), Step(say="Yes.")))
+    session_id = await left_behind(stage, draft="Bo has")
+
+    await stage.play(session_id, "And?")
+
+    said = [event for event in await stage.log(session_id) if isinstance(event, ModelSaid)]
+    assert [(text_of(event.parts), event.partial) for event in said] == [
+        ("Bo has", True),
+        ("Bo has mail now.", False),
+        ("Yes.", False),
+    ]
+    assert "Bo has" not in [message.text for message in stage.requests[0].messages], "asked again from the start"
+
+
+async def test_promise_7_a_call_that_had_started_is_unknown_and_never_run_again(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="never"), Step(say="I shall check."), Step(say="Yes.")))
+    session_id = await left_behind(stage, ASKED, ToolStarted(turn_id=TURN, call_id="c1", name="mail"))
+
+    await stage.play(session_id, "And?")
+
+    events = await stage.log(session_id)
+    assert_well_formed(events)
+    assert not stage.mailer.outbox.exists()
+    results = {event.call_id: event for event in events if isinstance(event, ToolEnded)}
+    assert results["c1"].outcome == "unknown"
+    assert "unknown" in text_of(results["c1"].parts)
+    assert results["c2"].outcome == "ok", "the call that never started is run"
+
+
+async def test_a_repeatable_call_that_had_started_is_run_again(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="never"), Step(say="Quiet."), Step(say="Yes.")))
+    asked = ModelSaid(turn_id=TURN, parts=(ToolCall("c2", "look", "{}"),))
+    session_id = await left_behind(stage, asked, ToolStarted(turn_id=TURN, call_id="c2", name="look"))
+
+    await stage.play(session_id, "And?")
+
+    events = await stage.log(session_id)
+    assert_well_formed(events)
+    assert stage.reader.runs == 1
+    assert [event.attempt for event in events if isinstance(event, ToolStarted)] == [1, 2]
+
+
+async def test_after_three_attempts_the_session_is_in_quarantine_with_everything_in_it(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="Yes."), Step(say="Yes.")))
+    tries = [Recovered(turn_id=TURN, attempt=n, action="continue") for n in (1, 2, 3)]
+    session_id = await left_behind(stage, *tries)
+
+    with pytest.raises(InQuarantine):
+        await stage.play(session_id, "And?")
+    with pytest.raises(InQuarantine, match="reopen"):
+        await stage.play(session_id, "And now?")
+
+    session, entries = await stage.engine.read(session_id)
+    assert session.state == "quarantined"
+    assert isinstance(entries[-1].event, Quarantined)
+    assert session.lease_worker is None
+    await stage.database.write(sessions.reopen, session_id, at=9)
+    await stage.play(session_id, "Again")
+    assert_well_formed(await stage.log(session_id))
+
+
+async def test_recovering_twice_changes_nothing_more(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="One."), Step(say="Two."), Step(say="Three.")))
+    session_id = await left_behind(stage, ASKED, ToolStarted(turn_id=TURN, call_id="c1", name="mail"))
+    await stage.play(session_id, "And?")
+    before = await stage.log(session_id)
+
+    await stage.engine.resume(session_id)
+    await stage.play(session_id, "And then?")
+
+    assert (await stage.log(session_id))[: len(before)] == before
+    assert sum(isinstance(event, Recovered) for event in await stage.log(session_id)) == 1

@@ -1,0 +1,44 @@
+"""A database that dies around its nth commit, and stays dead: what a killed process leaves behind."""
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Literal
+
+from holdfast.store.database import Database
+
+
+class Crash(BaseException):
+    """Not an Exception: nothing in the program may catch it and carry on."""
+
+
+class CrashingDatabase:
+    """Passes everything through until the nth write, and nothing after it."""
+
+    def __init__(self, inner: Database, nth: int, when: Literal["before", "after"]) -> None:
+        self._inner = inner
+        self._left = nth
+        self._when = when
+        self.dead = False
+
+    async def write(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._refuse_if_dead()
+        self._left -= 1
+        if self._left > 0:
+            return await self._inner.write(work, *args, **kwargs)
+        self.dead = True
+        if self._when == "after":
+            await self._inner.write(work, *args, **kwargs)
+        raise Crash
+
+    async def read(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._refuse_if_dead()
+        return await self._inner.read(work, *args, **kwargs)
+
+    def listen(self, topic: str) -> AsyncGenerator[None, None]:
+        return self._inner.listen(topic)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def _refuse_if_dead(self) -> None:
+        if self.dead:
+            raise Crash

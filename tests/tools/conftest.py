@@ -1,0 +1,18 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.tool import Scene
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    workdir = tmp_path / "work"
+    workdir.mkdir()
+    return Scene(session_id="hf-1", turn_id="turn-1", call_id="call/1", workdir=workdir, files=tmp_path / "files")
+
+
+@pytest.fixture
+def search_path() -> dict[str, str]:
+    return {"PATH": os.defpath}

@@ -1,0 +1,109 @@
+from pathlib import Path
+
+import pytest
+
+from holdfast.tools.sensitive import GUARDED, SECRETS, why_guarded, why_secret
+
+HOME = Path("/data/hf")
+SECRET = [
+    "~/.ssh/config",
+    "$HOME/.ssh",
+    "/x/id_rsa",
+    "id_ed25519",
+    ".env",
+    "app/.env.production",
+    ".envrc",
+    "/etc/shadow",
+    "/etc/sudoers.d/x",
+    "~/.aws/credentials",
+    "~/.config/gcloud/x.json",
+    "~/.azure/token",
+    "~/.netrc",
+    "~/.pgpass",
+    "~/.npmrc",
+    "~/.git-credentials",
+    "~/.gnupg/x",
+    "~/.kube/config",
+    "~/.docker/config.json",
+    "~/.config/gh/hosts.yml",
+    "store.p12",
+    "privkey.pem",
+    "tls/server.key",
+    "api-key",
+    "/proc/self/environ",
+    "/data/hf",
+    "/data/hf/holdfast.db",
+    "/data/./hf//logs/../api-key",
+    "~/.holdfast/config.toml",
+    "../.holdfast/holdfast.db",
+]
+GUARDED_ONLY = [
+    "~/.bashrc",
+    ".profile",
+    "~/.zshrc",
+    "~/.config/fish/config.fish",
+    "~/Library/LaunchAgents/x.plist",
+    ".git/hooks/pre-commit",
+    "sub/.git/config",
+    "~/.gitconfig",
+    "/dev/sda",
+    "/etc/hosts",
+    "/etc",
+    "/usr/bin/python3",
+    "/proc/sysrq-trigger",
+    "/var/spool/cron/root",
+]
+FREE = [
+    "README.md",
+    ".env.example",
+    "src/env.py",
+    "environment",
+    "ssh/notes.md",
+    "id_rsa.pub",
+    "cert.pem",
+    "monkey.txt",
+    "keys.py",
+    "config.json",
+    "/tmp/x",
+    ".gitignore",
+    ".github/workflows/x.yml",
+    "/dev/null",
+    "/home/u/project/etc/hosts",
+    "/data/hfx/y",
+]
+
+
+@pytest.mark.parametrize("path", SECRET)
+def test_files_that_hold_secrets_are_neither_read_nor_written_unasked(path):
+    assert why_secret(path, HOME)
+    assert why_guarded(path, HOME)
+
+
+@pytest.mark.parametrize("path", GUARDED_ONLY)
+def test_files_that_give_power_away_are_not_written_unasked(path):
+    assert why_guarded(path, HOME)
+    assert why_secret(path, HOME) is None
+
+
+@pytest.mark.parametrize("path", FREE)
+def test_ordinary_files_are_free(path):
+    assert why_secret(path, HOME) is None
+    assert why_guarded(path, HOME) is None
+
+
+@pytest.mark.parametrize(("rules", "why"), [(SECRETS, why_secret), (GUARDED, why_guarded)])
+def test_every_rule_has_an_example(rules, why):
+    given = [why(path) or "" for path in SECRET + GUARDED_ONLY]
+
+    assert {reason for _, reason in rules if not any(text.endswith(reason) for text in given)} == set()
+
+
+def test_the_model_may_read_the_files_that_its_own_output_was_put_in_but_not_write_them():
+    assert why_secret("/data/hf/files/s1/terminal-1.log", HOME) is None
+    assert why_guarded("/data/hf/files/s1/terminal-1.log", HOME)
+    assert why_secret("/data/hf/files/../holdfast.db", HOME)
+    assert why_secret("/data/hf/files", HOME), "the folder itself names other sessions"
+
+
+def test_the_reason_names_the_path():
+    assert why_secret("~/.ssh/config") == "~/.ssh/config: it holds SSH keys"
