@@ -6,6 +6,8 @@ BIN := .venv/bin
 FOR_RUNNING := --editable .[local,mcp]
 FOR_WORKING := --editable .[dev,local,mcp]
 N ?= 200
+# Not by marker: naming "live" in -m is how tests ask for the network.
+NO_LIVE := --ignore=tests/live
 
 RULES := $(wildcard tests/test_architecture.py tests/test_docs.py tests/test_events_doc.py)
 DOCS := $(wildcard tests/test_docs.py tests/test_events_doc.py)
@@ -21,10 +23,10 @@ run: .venv/ready-run ## open a chat, with the embedded model unless a key is set
 
 test: .venv/ready-dev ## every test but the live ones
 	@scripts/system-packages
-	$(BIN)/python -m pytest -n auto -m "not live"
+	$(BIN)/python -m pytest -n auto $(NO_LIVE)
 
 fast: .venv/ready-dev ## the tests that take no time: no crashes, no outside clients
-	$(BIN)/python -m pytest -n auto -m "not crash and not clients and not live"
+	$(BIN)/python -m pytest -n auto $(NO_LIVE) -m "not crash and not clients"
 
 crash: .venv/ready-dev ## the crash tests, N rounds each (make crash N=1000)
 	@scripts/system-packages

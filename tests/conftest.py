@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import holdfast
 from holdfast.model.ids import WORKER, Ids
@@ -15,6 +16,10 @@ from holdfast.store.sqlite import open_sqlite
 from tests.fakes.clock import FakeClock
 
 NewWorker = Callable[..., Awaitable[str]]
+
+# How fast an example runs says something about the machine, not about the code.
+settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("holdfast")
 
 
 def _is_loopback(host: object) -> bool:

@@ -26,7 +26,7 @@ from holdfast.settings import (
     is_section,
 )
 
-__all__ = ["ENVIRONMENT", "FILE", "KNOWN_VARIABLES", "Settings", "load", "read"]
+__all__ = ["ENVIRONMENT", "FILE", "KNOWN_VARIABLES", "Settings", "environment", "load", "read"]
 
 T = TypeVar("T")
 PREFIX = "HOLDFAST_"
@@ -261,3 +261,8 @@ def _check(settings: Settings, file: str) -> None:
                 f"{file}: reset.timezone: expected local or a name such as Europe/Berlin, "
                 f"not {settings.reset.timezone!r}"
             ) from e
+
+
+def environment() -> Mapping[str, str]:
+    """The whole environment, for the programs we start."""
+    return dict(os.environ)

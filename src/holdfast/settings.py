@@ -109,6 +109,8 @@ class Agent(Section, frozen=True):
     max_steps: Count = 90
     system: str | None = None
     approvals: Literal["ask", "allow", "deny"] = "ask"
+    approval_seconds: Annotated[float, Meta(ge=0)] = 30
+    """How long a question waits where nobody sits before the session."""
     turn_seconds: Seconds = 3600
     step_seconds: Seconds = 600
 

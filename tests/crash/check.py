@@ -9,6 +9,7 @@ from holdfast.model.event import Entry, ModelSaid, SessionOpened, ToolEnded, Tur
 from holdfast.model.ids import SESSION, WORKER, Ids
 from holdfast.model.message import Text, ToolCall
 from holdfast.model.session import Session, summarise
+from holdfast.model.turn import loose_ends
 from holdfast.store import leases, log, sessions, sqlite, workers
 from holdfast.store.database import Database, Transaction
 from tests.crash.say import Place
@@ -64,7 +65,7 @@ def proved(tx: Transaction) -> Logs:
 
 
 async def _write_on(database: Database, logs: Logs) -> None:
-    """As the next worker does: bury the dead, take every session over, add to it, and fork it."""
+    """As the next worker does: bury the dead, take every session over, close what was left open, go on, and fork it."""
     clock = FakeClock()
     clock.pass_seconds(3600)
     ids = Ids(clock.now)
@@ -82,7 +83,8 @@ async def _write_on(database: Database, logs: Logs) -> None:
 
 def _add_to(tx: Transaction, session_id: str, worker: str, *, at: int) -> Session:
     lease = leases.take(tx, session_id, worker)
-    log.append(tx, lease, [TurnStarted(turn_id="next"), UserSaid(turn_id="next", parts=(Text("on"),))], at=at)
+    closed = loose_ends(log.read(tx, session_id))
+    log.append(tx, lease, [*closed, TurnStarted(turn_id="next"), UserSaid(turn_id="next", parts=(Text("on"),))], at=at)
     assert leases.release(tx, lease)
     return sessions.get(tx, session_id)
 

@@ -100,9 +100,17 @@ class Play:
             line["state"] = digest(self.path)
         say(**line)
 
+    async def settle(self) -> None:
+        """Wait until the writer's thread is at rest: it may be moving the WAL after the last answer."""
+        await self.database.write(_nothing)
+
     async def close(self) -> None:
         await self.database.close()
         say(closed=True)
+
+
+def _nothing(_: Transaction) -> None:
+    pass
 
 
 def _hold(_: Transaction, begun: threading.Event, go: threading.Event) -> None:
@@ -199,6 +207,7 @@ async def main(given: argparse.Namespace) -> None:
     await play.open()
     gates.wait_at("main")
     await SCENARIOS[given.scenario](play, given.rounds)
+    await play.settle()
     gates.wait_at("close")
     await play.close()
 

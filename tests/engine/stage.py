@@ -156,7 +156,7 @@ async def set_up(
         async for item in (ask or provider.ask)(request):
             yield item
 
-    def prepare(session: Session) -> Playing:
+    def prepare(session: Session, opened: Event) -> Playing:
         asking = Asking(model, "Be brief.", recorded, step_seconds)
         acting = Acting(toolbox, approvals, approval_seconds, step_seconds, folder, folder / "files")  # type: ignore[arg-type]
         return Playing(asking, acting, max_steps, turn_seconds)

@@ -133,7 +133,7 @@ async def test_text_that_is_not_unicode_does_no_harm(provider):
 
 
 async def test_closing_the_iterator_stops_the_model(another, started):
-    stream = another.ask(asking(user(ENDLESS), max_tokens=8000))
+    stream = another.ask(asking(user(ENDLESS), max_tokens=3000))
     async for _ in stream:
         break
     await stream.aclose()
@@ -149,7 +149,7 @@ async def test_cancelling_the_task_stops_the_model(another, started):
     begun = asyncio.Event()
 
     async def listen():
-        async for _ in another.ask(asking(user(ENDLESS), max_tokens=8000)):
+        async for _ in another.ask(asking(user(ENDLESS), max_tokens=3000)):
             begun.set()
 
     task = asyncio.create_task(listen())
@@ -164,7 +164,7 @@ async def test_cancelling_the_task_stops_the_model(another, started):
 
 async def test_closing_the_provider_ends_running_and_waiting_requests_by_name(another, started):
     async def listen():
-        await heard(another, asking(user(ENDLESS), max_tokens=8000))
+        await heard(another, asking(user(ENDLESS), max_tokens=3000))
 
     tasks = [asyncio.create_task(listen()) for _ in range(4)]
     while not started():

@@ -1,7 +1,7 @@
 """One call of the model: stream, keep drafts, commit the reply."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -42,7 +42,7 @@ async def ask(hand: Hand, asking: Asking, request: Request) -> None:
         return
     said = ModelSaid(
         turn_id=_turn_id(hand),
-        parts=unique_calls(reply.parts, hand.entries),
+        parts=unique_calls(reply.parts, hand.context.call_ids),
         model=reply.model,
         finish=reply.finish,
         usage=reply.usage,
@@ -109,17 +109,9 @@ def partial(turn_id: str, text: str) -> ModelSaid:
     return ModelSaid(turn_id=turn_id, parts=(Text(text),), finish="cut", partial=True)
 
 
-def unique_calls(parts: Sequence[Part], entries: Sequence[Entry]) -> tuple[Part, ...]:
+def unique_calls(parts: Sequence[Part], used: Collection[str]) -> tuple[Part, ...]:
     """The parts with call ids that no earlier call of the session has: some servers number their calls from 0 each time."""
-    if not any(isinstance(part, ToolCall) for part in parts):
-        return tuple(parts)
-    seen = {
-        part.id
-        for entry in entries
-        if isinstance(entry.event, ModelSaid)
-        for part in entry.event.parts
-        if isinstance(part, ToolCall)
-    }
+    seen = set(used) if any(isinstance(part, ToolCall) for part in parts) else set()
     unique: list[Part] = []
     for part in parts:
         if isinstance(part, ToolCall):

@@ -37,6 +37,7 @@ class Subscription:
     def __init__(self) -> None:
         self._news: deque[News] = deque()
         self._bell = asyncio.Event()
+        self._must_look = False
 
     def put(self, item: News) -> None:
         last = self._news[-1] if self._news else None
@@ -48,11 +49,15 @@ class Subscription:
 
     def ring(self) -> None:
         """Wake the watcher without news, to look for itself."""
+        self._must_look = True
         self._bell.set()
 
-    async def wait(self) -> None:
+    async def wait(self) -> bool:
+        """Wait for news; whether the watcher had better look into the store as well."""
         await self._bell.wait()
         self._bell.clear()
+        must_look, self._must_look = self._must_look, False
+        return must_look
 
     def take(self) -> News | None:
         return self._news.popleft() if self._news else None

@@ -14,15 +14,15 @@ from collections.abc import AsyncGenerator, Callable
 from holdfast.engine import recover
 from holdfast.engine.admit import Admission
 from holdfast.engine.bus import Failed
-from holdfast.engine.hand import Ground, Hand, load
+from holdfast.engine.context import Context
+from holdfast.engine.hand import Ground, Hand, Memory, load, take_up
 from holdfast.engine.liveness import fate
 from holdfast.engine.recover import Policy
 from holdfast.engine.together import stop
 from holdfast.engine.turn import Playing, play
 from holdfast.model.errors import Busy, HoldfastError, InQuarantine, LeaseLost, NotSaved, Unavailable
-from holdfast.model.event import Entry, Quarantined
+from holdfast.model.event import Event, Quarantined
 from holdfast.model.session import Session
-from holdfast.model.turn import turn_of
 from holdfast.store import inputs, leases, log, sessions, workers
 from holdfast.store.database import Transaction
 from holdfast.store.inputs import Input
@@ -30,6 +30,8 @@ from holdfast.store.leases import Lease
 from holdfast.store.workers import Identity
 
 logger = logging.getLogger(__name__)
+Prepare = Callable[[Session, Event], Playing]
+"""What a session's turns are played with, by the session and the event that opened it."""
 
 REMEMBERED = 256
 """Sessions whose log is kept in memory between turns."""
@@ -40,13 +42,13 @@ RETRY_SECONDS = 2.0
 
 
 class Coordinator:
-    def __init__(self, ground: Ground, ours: Identity, prepare: Callable[[Session], Playing]) -> None:
+    def __init__(self, ground: Ground, ours: Identity, prepare: Prepare) -> None:
         self._ground = ground
         self._ours = ours
         self._prepare = prepare
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hands: dict[str, Hand] = {}
-        self._memory: OrderedDict[str, list[Entry]] = OrderedDict()
+        self._memory: OrderedDict[str, Memory] = OrderedDict()
         self._leaving = False
 
     @property
@@ -80,8 +82,9 @@ class Coordinator:
         hand.mind_the_waiting()
         return True
 
-    def holds(self, session_id: str) -> bool:
-        return session_id in self._hands
+    def serves(self, session_id: str) -> bool:
+        """Whether news of the session come over this worker's bus."""
+        return session_id in self._tasks
 
     async def drain(self, seconds: float) -> None:
         """Begin nothing more; give the steps in hand some time to finish, then leave their turns to the next worker."""
@@ -158,14 +161,13 @@ class Coordinator:
 
     async def _take_up(self, lease: Lease, began: Admission | None) -> Hand:
         """The session with its log, of which only what this worker does not remember is read."""
-        known = self._memory.pop(lease.session_id, [])
-        if began is not None and began.entries[0].seq == len(known) + 1:
-            entries = [*known, *began.entries]
-            return Hand(self._ground, lease, began.session, entries, turn_of(entries))
-        return await load(self._ground, lease, known)
+        memory = self._memory.pop(lease.session_id, None) or Memory([], Context())
+        if began is not None and began.entries[0].seq == len(memory.entries) + 1:
+            return take_up(self._ground, lease, began.session, memory, began.entries)
+        return await load(self._ground, lease, memory)
 
     async def _play_turns(self, hand: Hand, began: Admission | None, policy: Policy | None) -> None:
-        playing = self._prepare(hand.session)
+        playing = self._prepare(hand.session, hand.entries[0].event)
         if hand.turn.id is not None and (began is None or hand.turn.id != began.turn_id):
             await self._recover(hand, playing, policy)
         if hand.turn.id is None:
@@ -197,6 +199,8 @@ class Coordinator:
 
     async def _let_go(self, lease: Lease, hand: Hand | None) -> None:
         """Leave the session to others, with the words of a reply in the making kept. If the store is away, recovery does it."""
+        if hand is not None and hand.released:
+            return
         try:
             if hand is not None and hand.said and hand.turn.id is not None:
                 await hand.keep_draft(hand.said)
@@ -205,8 +209,11 @@ class Coordinator:
             logger.warning("session %s could not be given back: %s", lease.session_id, e)
 
     def _remember(self, hand: Hand) -> None:
-        self._memory[hand.id] = hand.entries
-        while len(self._memory) > REMEMBERED or sum(map(len, self._memory.values())) > REMEMBERED_EVENTS:
+        self._memory[hand.id] = Memory(hand.entries, hand.context)
+        while (
+            len(self._memory) > REMEMBERED
+            or sum(len(held.entries) for held in self._memory.values()) > REMEMBERED_EVENTS
+        ):
             self._memory.popitem(last=False)
 
 

@@ -150,33 +150,35 @@ class Engine:
 
         `told` means that the bus brings everything from `first` on, so that the store need not be asked first.
         """
-        ringer = asyncio.create_task(self._ring_on_news(session_id, subscription), name=f"watch {session_id}")
+        ringer = asyncio.create_task(
+            self._ring_on_news(session_id, subscription, told=told), name=f"watch {session_id}"
+        )
         try:
-            looked = told
+            look = not told
             while True:
-                item = subscription.take()
-                if isinstance(item, Entry) and item.seq == first:
-                    first += 1
+                item = None if look else subscription.take()
+                if isinstance(item, Live | Failed):
                     yield item
-                elif isinstance(item, Entry) and item.seq < first:
-                    continue
-                elif isinstance(item, Live | Failed):
-                    yield item
-                else:
-                    if item is None and looked:
-                        await subscription.wait()
+                elif isinstance(item, Entry) and item.seq <= first:
+                    if item.seq == first:
+                        first += 1
+                        yield item
+                elif item is not None or look:  # others have written, too
                     for entry in await self.ground.database.read(log.read, session_id, first=first):
                         first = entry.seq + 1
                         yield entry
-                    looked = True
+                    look = False
+                else:
+                    look = await subscription.wait()
         finally:
             await stop(ringer)
 
-    async def _ring_on_news(self, session_id: str, subscription: Subscription) -> None:
+    async def _ring_on_news(self, session_id: str, subscription: Subscription, *, told: bool) -> None:
         """Have the watcher look into the store when something may have been written that did not come over the bus."""
         async for _ in self.ground.database.listen(session_id):
-            if not self._coordinator.holds(session_id):
+            if not told and not self._coordinator.serves(session_id):
                 subscription.ring()
+            told = False
 
     async def resume(self, session_id: str) -> None:
         """Go on with a turn that was left open, though nobody said anything new."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.engine.bus import Bus, Live, News
+from holdfast.engine.context import Context
 from holdfast.model.event import Entry, Event, TurnStarted
 from holdfast.model.ids import Ids
 from holdfast.model.session import Session
@@ -35,13 +36,16 @@ class Hand:
     lease: Lease
     session: Session
     entries: list[Entry]
-    turn: Turn = field(default_factory=Turn)
+    context: Context
+    turn: Turn
     waiting: list[Input] = field(default_factory=list)
     """Input that had arrived when something was last committed."""
     said: str = ""
     """What the reply in the making has said so far."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when somebody asks the turn to end."""
+    released: bool = False
+    """Whether the session has been given back."""
     pause: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when this worker is about to leave: the step in hand is finished, no other begun."""
     _order: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -80,6 +84,7 @@ class Hand:
     def _take_in(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             self.entries.append(entry)
+            self.context.add(entry)
             self.turn = fold_turn(self.turn, entry.event)
             self.tell(entry)
 
@@ -127,7 +132,7 @@ class Hand:
                 return session, self._missed(tx, session.seq), following is not None
 
             self.session, added, more = await self.ground.database.write(work)
-            self.said, self.waiting = "", []
+            self.said, self.waiting, self.released = "", [], not more
             self.stop.clear()
             self._take_in(added)
             return more
@@ -147,15 +152,33 @@ def begin(following: Input, worker_id: str) -> list[Event]:
     return [TurnStarted(turn_id=following.turn_id, worker_id=worker_id), following.said]
 
 
-async def load(ground: Ground, lease: Lease, known: Sequence[Entry] = ()) -> Hand:
-    """Take up a session: its whole log, proved complete, with what is remembered of it (`known`) not read again."""
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a worker remembers of a session between turns."""
+
+    entries: list[Entry]
+    context: Context
+
+
+def take_up(ground: Ground, lease: Lease, session: Session, memory: Memory, news: Sequence[Entry]) -> Hand:
+    """The session in hand, from what is remembered of it and what has been added since."""
+    for entry in news:
+        memory.entries.append(entry)
+        memory.context.add(entry)
+    return Hand(ground, lease, session, memory.entries, memory.context, turn_of(memory.entries))
+
+
+async def load(ground: Ground, lease: Lease, memory: Memory) -> Hand:
+    """Take up a session: its whole log, proved complete, of which only what is not remembered is read."""
 
     def work(tx: Transaction) -> tuple[Session, list[Entry], list[Input]]:
         session = sessions.get(tx, lease.session_id)
-        entries = [*known, *log.read(tx, session.id, first=known[-1].seq + 1)] if known else log.read_whole(tx, session)
-        return session, entries, inputs.waiting(tx, session.id)
+        known = memory.entries[-1].seq if memory.entries else 0
+        news = log.read(tx, session.id, first=known + 1) if known else log.read_whole(tx, session)
+        return session, news, inputs.waiting(tx, session.id)
 
-    session, entries, waiting = await ground.database.read(work)
-    hand = Hand(ground, lease, session, entries, turn_of(entries), waiting)
+    session, news, waiting = await ground.database.read(work)
+    hand = take_up(ground, lease, session, memory, news)
+    hand.waiting = waiting
     hand.mind_the_waiting()
     return hand

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine import context
 from holdfast.engine.ask import Asking, ask, partial, spent
 from holdfast.engine.hand import Hand
 from holdfast.engine.steps import Act, Ask, CloseUnknown, Finish, next_step
@@ -73,8 +72,9 @@ async def _do(hand: Hand, playing: Playing, step: Ask | Act | CloseUnknown) -> N
             await _unless_stopped(hand, act(hand, playing.acting, calls))
         case Ask():
             await _let_steer(hand)
-            request = context.build(
-                hand.entries,
+            assert hand.turn.id is not None, "the model is asked within a turn"
+            request = hand.context.request(
+                hand.turn.id,
                 model=playing.asking.model,
                 system=playing.asking.system,
                 tools=playing.acting.toolbox.specs(),

@@ -1,8 +1,8 @@
 """The embedded model: llama.cpp inside this process, so that a fresh machine can chat without a key.
 
-The library blocks, so each request runs on one of a few named threads, which post what the model
-says to the event loop. A thread looks at the request's stop sign after every token and after every batch of the
-prompt; closing the iterator sets the sign, and nobody waits for the thread but `close`.
+The library blocks, so each request runs on one of a few named threads, which post what the model says to the event
+loop. A thread looks at the request's stop sign after every token and after every batch of the prompt; closing the
+iterator sets the sign, and nobody waits for the thread but `close`.
 
 Models whose registry entry says so can use tools. The library's own tool calling is not used, since it depends on
 templates that small models do not follow: the output is held to a schema, `{"tool", "args"}` or `{"say"}`,
@@ -31,7 +31,7 @@ THREAD_NAME = "local-model"
 MAX_TOKENS = 1024
 """When the request sets no limit: a small model that has begun to repeat itself never stops."""
 BATCH_TOKENS = 64
-"""How much of a prompt is read between two looks at the stop sign: four times as much would be a tenth faster to read."""
+"""How much of a prompt is read between two looks at the stop sign; 256 is a tenth faster and four times deafer."""
 CACHE_MIB = 256
 """For the state of earlier prompts; arbitrary, where the library would take up to 8 GB."""
 
@@ -57,8 +57,8 @@ Tools:
 class LocalProvider:
     """Runs GGUF models: those of the registry by name, others by path or by their name in the models folder.
 
-    Up to `slots` replies are made at a time, each with a context of its own; further requests wait. `tool_models` names models
-    outside the registry that may be shown tools.
+    Up to `slots` replies are made at a time, each with a context of its own; further requests wait. `tool_models`
+    names models outside the registry that may be shown tools.
     """
 
     name = "local"
@@ -95,7 +95,7 @@ class LocalProvider:
                 except RuntimeError:
                     # The loop is closed and nobody listens any more.
                     stop.set()
-            return False
+            return stop.is_set()
 
         reading = Reading(request.model, constrained=self._shows_tools(request))
         work = loop.run_in_executor(self._workers, self._generate, request, post, stop)

@@ -165,7 +165,8 @@ def download(requirement: str, into: Path, *, python: str = sys.executable, opti
     command = [python, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input"]
     command += ["--disable-pip-version-check", "--quiet", *options, "--dest", str(into), requirement]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)  # noqa: S603 - no shell, and every argument is ours
+        # S603: there is no shell, and every argument is ours.
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as e:
         raise Unavailable(f"{requirement} did not arrive within {FETCH_SECONDS // 60} minutes") from e
     if "No module named pip" in done.stderr:

@@ -10,7 +10,7 @@ import fcntl
 import glob
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -52,15 +52,20 @@ def backup(store: Path, target: Path, *, replace: bool = False, on_progress: Sta
     private.refuse_existing(target, replace=replace)
     if same_file(store, target):
         raise Invalid(f"{target} is the store itself; name another file")
-    return copy(store, target, sound=True, on_progress=on_progress)
+    try:
+        with closing(sqlite.connect(store)) as source:
+            migrate.check(source, store, migrate.known())
+            return copy(source, store, target, sound=True, on_progress=on_progress)
+    except apsw.Error as e:
+        raise sqlite.translate(e, store) from e
 
 
-def copy(store: Path, target: Path, *, sound: bool, on_progress: Stages = nothing) -> Copied:
+def copy(source: apsw.Connection, store: Path, target: Path, *, sound: bool, on_progress: Stages = nothing) -> Copied:
     """Write the target, whole or not at all. What is wrong with it raises Corrupt if it must be sound, else is reported."""
     partial = target.with_name(target.name + ".partial")
     with only_ours(partial) as descriptor:
         try:
-            heads, current = copy_pages(store, partial, on_progress)
+            heads, current = copy_pages(source, store, partial, sound=sound, on_progress=on_progress)
             report = prove(partial, heads, current=current, on_progress=on_progress)
             if sound and not report.ok:
                 raise Corrupt(f"nothing was saved as {target}: the copy of {store} has faults; {first_fault(report)}")
@@ -98,49 +103,60 @@ def only_ours(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def copy_pages(store: Path, target: Path, on_progress: Stages, *, live: bool = True) -> tuple[list[Head], bool]:
+def copy_pages(
+    source: apsw.Connection, store: Path, target: Path, *, sound: bool = True, on_progress: Stages = nothing
+) -> tuple[list[Head] | None, bool]:
     """Copy one snapshot into an empty file; the heads it has, and whether its schema is this release's."""
-    connections = []
     try:
-        connections.append(source := sqlite.connect(store) if live else open_copy(store))
-        connections.append(copied := apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE))
-        current = migrate.status(source, migrate.known()).pending == 0
-        # One read transaction over all steps: whoever writes meanwhile does not make the copy start again.
-        source.execute("BEGIN")
-        heads = verify.heads(SqliteTransaction(source))
-        # The file is worth nothing until it is proved and flushed, so it needs no journal of its own.
-        copied.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF").fetchall()
-        with copied.backup("main", source, "main") as pages:
-            while not pages.done:
-                pages.step(PAGES)
-                on_progress("copying", pages.page_count - pages.remaining, pages.page_count)
-        # A backup is one file: in WAL mode it would need two more to be opened.
-        copied.execute("PRAGMA journal_mode = DELETE").fetchall()
+        with closing(apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)) as copied:
+            # The file is worth nothing until it is proved and flushed, so it needs no journal of its own.
+            copied.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF").fetchall()
+            # One read transaction over all steps: whoever writes meanwhile does not make the copy start again.
+            source.execute("BEGIN")
+            try:
+                current = migrate.status(source, migrate.known()).pending == 0
+                heads = _heads(source, sound=sound)
+                _copy_all(source, copied, on_progress)
+            finally:
+                source.execute("ROLLBACK")
+            # A backup is one file: in WAL mode it would need two more to be opened.
+            copied.execute("PRAGMA journal_mode = DELETE").fetchall()
     except (apsw.CorruptError, apsw.NotADBError, apsw.BusyError) as e:
         raise sqlite.translate(e, store) from e
     except apsw.Error as e:
         raise sqlite.translate(e, target) from e
     except UnicodeDecodeError as e:
         raise Corrupt(f"{store} is damaged: it holds text that cannot be read") from e
-    finally:
-        for connection in reversed(connections):
-            connection.close()
     return heads, current
+
+
+def _heads(source: apsw.Connection, *, sound: bool) -> list[Head] | None:
+    """The heads the copy must have; None if a damaged store cannot even tell those."""
+    try:
+        return verify.heads(SqliteTransaction(source))
+    except (apsw.CorruptError, UnicodeDecodeError):
+        if sound:
+            raise
+        return None
+
+
+def _copy_all(source: apsw.Connection, copied: apsw.Connection, on_progress: Stages) -> None:
+    with copied.backup("main", source, "main") as pages:
+        while not pages.done:
+            pages.step(PAGES)
+            on_progress("copying", pages.page_count - pages.remaining, pages.page_count)
 
 
 def prove(path: Path, heads: list[Head] | None, *, current: bool, on_progress: Stages = nothing) -> Report:
     """Check a copy by itself and, if given, against the heads it must have."""
     try:
-        connection = open_copy(path)
-        try:
+        with closing(open_copy(path)) as connection:
             tx = SqliteTransaction(connection)
             report = verify.verify_copy(
                 tx, summaries=current, on_progress=lambda done, total: on_progress("checking", done, total)
             )
             if heads is not None and verify.heads(tx) != heads:
                 report.problems.append(verify.Problem("its sessions are not those the store had at that moment"))
-        finally:
-            connection.close()
     except (apsw.Error, UnicodeDecodeError) as e:
         return Report(problems=[verify.Problem(f"it cannot be read: {e}")])
     return report

@@ -84,7 +84,14 @@ def check(connection: apsw.Connection, path: Path, migrations: Sequence[Migratio
 
 def refuse_foreign(path: Path) -> None:
     """Raise Unsupported if the file is not ours or from a later release, having changed nothing of it."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        _look(path, apsw.SQLITE_OPEN_READONLY)
+    except apsw.ReadOnlyError:  # a crash left a journal that must be rolled back before anybody can read
+        _look(path, apsw.SQLITE_OPEN_READWRITE)
+
+
+def _look(path: Path, flags: int) -> None:
+    connection = apsw.Connection(str(path), flags=flags)
     try:
         connection.set_busy_timeout(PATIENCE_MILLIS)
         check(connection, path, known())

@@ -15,6 +15,8 @@ cannot open at all is moved aside, with its WAL, instead of being written into.
 
 import secrets
 from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -58,10 +60,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class _Present(msgspec.Struct, frozen=True, kw_only=True):
     """The store as it was found."""
 
-    readable: bool = True
-    sessions: int = 0
-    version: int = 0
-    """Changes with every commit of others."""
+    worth_saving: bool = False
+    version: int | None = None
+    """Changes with every commit of others; None for a file that cannot be read."""
 
 
 def restore(source: Path, place: Place, on_progress: Stages = nothing) -> Restored:
@@ -96,13 +97,9 @@ def _refuse_unfit(source: Path, store: Path) -> None:
 
 def _refuse_damaged(source: Path, on_progress: Stages) -> None:
     """Raise unless the file is a store of ours whose every hash fits."""
-    migrations = migrate.known()
     try:
-        connection = backup.open_copy(source)
-        try:
-            found = migrate.check(connection, source, migrations)
-        finally:
-            connection.close()
+        with closing(backup.open_copy(source)) as connection:
+            found = migrate.check(connection, source, migrate.known())
     except apsw.Error as e:
         raise Corrupt(f"{source} cannot be restored: {e}; nothing was changed") from e
     if found.applied == 0:
@@ -113,18 +110,18 @@ def _refuse_damaged(source: Path, on_progress: Stages) -> None:
 
 
 def _restore(source: Path, staging: Path, place: Place, on_progress: Stages) -> Restored:
-    present = _look(place)
-    backup.copy_pages(source, staging, on_progress, live=False)
-    fresh = sqlite.connect(staging)
-    try:
+    with ExitStack() as stack:
+        live, watch = _open(place.store, stack)
+        present = _look(watch, place)
+        fresh = stack.enter_context(closing(_stage(source, staging, on_progress)))
         store_id = _make_ready(fresh, staging, place.at)
-        tx = SqliteTransaction(fresh)
-        heads = verify.heads(tx)
-        saved = _save(place, present, on_progress)
-        _put_in(fresh, place, present, on_progress)
-    finally:
-        fresh.close()
-    report = _prove_live(place.store, heads, saved)
+        heads = verify.heads(SqliteTransaction(fresh))
+        saved = _save(watch, place, present, on_progress)
+        if live is None or watch is None:
+            live, watch = _open(place.store, stack)
+            assert live is not None and watch is not None, "the file was moved aside and made anew"
+        _put_in(fresh, live, partial(_refuse_changed, watch, place, present), on_progress)
+        report = _prove_live(watch, heads, saved)
     return Restored(
         store_id=store_id,
         sessions=report.sessions,
@@ -134,40 +131,60 @@ def _restore(source: Path, staging: Path, place: Place, on_progress: Stages) -> 
     )
 
 
-def _look(place: Place) -> _Present:
-    """What is in the store's place now. Raises if that may not be replaced."""
+def _open(store: Path, stack: ExitStack) -> tuple[apsw.Connection | None, apsw.Connection | None]:
+    """One connection to write and one to watch what others commit; none if the file is not a database any more.
+
+    Both are opened before anything is looked at: opening one may be a commit of its own.
+    """
     try:
-        connection = sqlite.connect(place.store)
+        live = stack.enter_context(closing(sqlite.connect(store)))
+        return live, stack.enter_context(closing(sqlite.connect(store)))
     except (apsw.NotADBError, apsw.CorruptError):
-        present = _Present(readable=False)
-    else:
-        try:
-            present = _count(connection, place)
-        finally:
-            connection.close()
-    if not place.replace and not present.readable:
-        raise Conflict(f"{place.store} cannot be read as a store; --replace moves it aside and restores the backup")
-    if not place.replace and present.sessions:
-        raise Conflict(
-            f"the store {place.store} holds {present.sessions} sessions and was left as it is; "
-            "--replace saves it under another name first"
-        )
-    return present
+        return None, None
 
 
-def _count(connection: apsw.Connection, place: Place) -> _Present:
+def _stage(source: Path, staging: Path, on_progress: Stages) -> apsw.Connection:
+    with closing(backup.open_copy(source)) as copied:
+        backup.copy_pages(copied, source, staging, on_progress=on_progress)
+    return sqlite.connect(staging)
+
+
+def _look(watch: apsw.Connection | None, place: Place) -> _Present:
+    """What is in the store's place now. Raises if that may not be replaced."""
+    if watch is None:
+        if not place.replace:
+            raise Conflict(f"{place.store} cannot be read as a store; --replace moves it aside and restores the backup")
+        return _Present(worth_saving=True)
+    version = _version(watch)
     try:
-        applied = migrate.check(connection, place.store, migrate.known()).applied
+        if not _is_made(watch, place.store):
+            return _Present(version=version)
+        _refuse_alive(watch, place)
+        holds = f"{verify.count(SqliteTransaction(watch))[0]} sessions"
+    except (apsw.CorruptError, UnicodeDecodeError):
+        holds = "damaged sessions"
+    if holds == "0 sessions":
+        return _Present(version=version)
+    if not place.replace:
+        raise Conflict(
+            f"the store {place.store} holds {holds} and was left as it is; --replace saves it under another name first"
+        )
+    return _Present(worth_saving=True, version=version)
+
+
+def _version(watch: apsw.Connection) -> int:
+    return cast("int", watch.pragma("data_version"))
+
+
+def _is_made(watch: apsw.Connection, store: Path) -> bool:
+    """Whether there is a store at all. Raises Unsupported for a database that is not ours to touch."""
+    try:
+        return migrate.check(watch, store, migrate.known()).applied > 0
     except Unsupported:
-        # A store of a later release is what one goes back from with a backup; any other database is not ours to touch.
-        if connection.pragma("application_id") != migrate.APPLICATION:
+        # A store of a later release is just what one goes back from with a backup.
+        if watch.pragma("application_id") != migrate.APPLICATION:
             raise
-        applied = 1
-    if applied == 0:
-        return _Present()
-    _refuse_alive(connection, place)
-    count, _ = verify.count(SqliteTransaction(connection))
-    return _Present(sessions=count)
+        return True
 
 
 def _refuse_alive(connection: apsw.Connection, place: Place) -> None:
@@ -197,15 +214,15 @@ def _make_ready(fresh: apsw.Connection, staging: Path, at: int) -> str:
     return store_id
 
 
-def _save(place: Place, present: _Present, on_progress: Stages) -> backup.Copied | None:
+def _save(watch: apsw.Connection | None, place: Place, present: _Present, on_progress: Stages) -> backup.Copied | None:
     """Keep the present store under a name of its own."""
-    if present.readable and not present.sessions:
+    if not present.worth_saving:
         return None
     stem = f"before-restore-{moment(place.at):%Y%m%dT%H%M%SZ}"
     names = (f"{stem}{f'-{n}' if n > 1 else ''}.db" for n in range(1, 1000))
     target = next(path for name in names if not (path := place.home / name).exists())
-    if present.readable:
-        return backup.copy(place.store, target, sound=False, on_progress=on_progress)
+    if watch is not None:
+        return backup.copy(watch, place.store, target, sound=False, on_progress=on_progress)
     for end in ("-wal", "-shm", ""):
         file = place.store.with_name(place.store.name + end)
         if file.exists():
@@ -216,17 +233,30 @@ def _save(place: Place, present: _Present, on_progress: Stages) -> backup.Copied
     return backup.Copied(target, target.stat().st_size, verify.Report(problems=[problem]))
 
 
-def _put_in(fresh: apsw.Connection, place: Place, present: _Present, on_progress: Stages) -> None:
-    live = sqlite.connect(place.store)
-    watch = sqlite.connect(place.store)
-    try:
-        with live.backup("main", fresh, "main") as pages:
-            pages.step(1)  # takes the write lock and keeps it
-            _refuse_changed(watch, place, present)
-            while not pages.done:
-                pages.step(backup.PAGES)
-                on_progress("restoring", pages.page_count - pages.remaining, pages.page_count)
+def _put_in(fresh: apsw.Connection, live: apsw.Connection, unchanged: Callable[[], None], on_progress: Stages) -> None:
+    """Write the new store over the old one, in one transaction."""
+    if (ours := fresh.pragma("page_size")) != (theirs := live.pragma("page_size")):
+        raise Unsupported(f"the backup has pages of {ours} bytes and the store of {theirs}; it cannot be written over")
+    with live.backup("main", fresh, "main") as pages:
+        pages.step(1)  # takes the write lock and keeps it
+        unchanged()
+        while not pages.done:
+            pages.step(backup.PAGES)
+            on_progress("restoring", pages.page_count - pages.remaining, pages.page_count)
+    with suppress(apsw.BusyError):  # somebody still reads; a later checkpoint does it
         live.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    finally:
-        watch.close()
-        live.close()
+
+
+def _refuse_changed(watch: apsw.Connection, place: Place, present: _Present) -> None:
+    if present.version is not None and _version(watch) != present.version:
+        raise Busy(f"{place.store} was written to meanwhile; nothing was restored. Try again when nobody uses it")
+
+
+def _prove_live(watch: apsw.Connection, heads: list[Head], saved: backup.Copied | None) -> verify.Report:
+    tx = SqliteTransaction(watch)
+    report = verify.verify_copy(tx)
+    if report.ok and verify.heads(tx) == heads:
+        return report
+    fault = "its sessions are not those of the backup" if report.ok else backup.first_fault(report)
+    where = f"; what was there before is in {saved.path}" if saved else ""
+    raise Corrupt(f"the restored store does not hold what was written to it, check the disk: {fault}{where}")

@@ -93,7 +93,7 @@ def verify_copy(tx: Transaction, *, summaries: bool = True, on_progress: Progres
     """Prove a copy that nobody else uses, on one connection; without `summaries`, one of an older schema."""
     report = Report(problems=check_database(tx))
     total = count(tx)[1]
-    for session_id in _ids_in(tx):
+    for session_id in every_id(tx):
         walk = begin(tx, session_id, summaries=summaries)
         while not walk.done:
             advance(tx, walk)
@@ -201,7 +201,8 @@ async def _every(database: Database) -> AsyncIterator[str]:
         after = ids[-1]
 
 
-def _ids_in(tx: Transaction) -> Iterator[str]:
+def every_id(tx: Transaction) -> Iterator[str]:
+    """The ids of all sessions, in order of birth."""
     after = ""
     while ids := _ids(tx, after):
         yield from ids

@@ -45,13 +45,21 @@ class Walk:
         self.failed = True
 
     def files(self) -> Iterator[Path]:
-        if self._root.is_file():
-            yield self._root
+        """In the order of their names, links left aside."""
+        return iter((self._root,)) if self._root.is_file() else self._below(self._root)
+
+    def _below(self, folder: Path) -> Iterator[Path]:
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as e:
+            self.note(e)
             return
-        for folder, folders, names in os.walk(self._root, onerror=self.note):
-            folders[:] = sorted(name for name in folders if name not in self._skipped)
-            paths = (Path(folder, name) for name in sorted(names))
-            yield from (path for path in paths if self._is_wanted(path) and path.is_file() and not path.is_symlink())
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._below(path) if entry.name not in self._skipped else ()
+            elif entry.is_file(follow_symlinks=False) and self._is_wanted(path):
+                yield path
 
     def _is_wanted(self, path: Path) -> bool:
         subject = path.relative_to(self._root).as_posix() if self._is_whole_path else path.name

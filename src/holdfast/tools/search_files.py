@@ -19,7 +19,7 @@ from holdfast.tools.sensitive import check_target, why_secret
 MAX_MATCHES = 200
 MAX_SECONDS = 30.0
 MAX_TEXT_CHARS = 300
-MATCH = re.compile(r"(?P<path>[^\0]+)\0(?P<number>\d+):(?P<text>.*)\n?", re.DOTALL)
+MATCH = re.compile(r"(?P<path>[^\0]+)\0(?P<number>\d+):(?P<text>.*)", re.DOTALL)
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".ruff_cache")
 UNREADABLE = 2
 """The exit code for an error; where nothing is complained of, it was a file."""
@@ -86,8 +86,8 @@ class SearchFiles:
 
     def _command(self, asked: Asked, place: Path) -> list[str]:
         if self._ripgrep is None:
-            # Isolated (-I), for else the modules beside it would stand in the way of the standard library's.
-            return [sys.executable, "-I", scan.__file__, asked.pattern, str(place), asked.glob, *SKIPPED]
+            # Isolated, for else the modules beside it would stand in the way of the standard library's.
+            return [sys.executable, "-IS", scan.__file__, asked.pattern, str(place), asked.glob, *SKIPPED]
         globs = [asked.glob, *(f"!{name}" for name in SKIPPED)]
         options = [f"--glob={glob}" for glob in globs if glob]
         return [self._ripgrep, *RIPGREP, *LOOKS, *options, f"--regexp={asked.pattern}", "--", str(place)]
@@ -134,5 +134,5 @@ async def _collect(reader: asyncio.StreamReader, found: Found) -> bool:
             continue
         if len(found.matches) == MAX_MATCHES:
             return False
-        found.matches.append((match["path"], int(match["number"]), match["text"].rstrip("\r")))
+        found.matches.append((match["path"], int(match["number"]), match["text"].rstrip("\r\n")))
     return True

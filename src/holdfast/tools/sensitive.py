@@ -1,5 +1,6 @@
 """The paths whose contents must not leak and those whose change gives power away, each with its reason."""
 
+import functools
 import posixpath
 import re
 from collections.abc import Callable
@@ -89,10 +90,15 @@ def _is_ours(plain: str, home: Path | None, *, may_be_open: bool) -> bool:
     return not (may_be_open and inside.startswith(f"{OPEN_FOLDER}/"))
 
 
+@functools.lru_cache(maxsize=8)
+def _bases(home: Path) -> frozenset[str]:
+    return frozenset({str(home), str(home.resolve())})
+
+
 def _inside(plain: str, home: Path | None) -> str | None:
     """Where in Holdfast's home a path leads; None if it leads elsewhere."""
     if home is not None:
-        for base in {str(home), str(home.resolve())}:
+        for base in _bases(home):
             if plain == base or plain.startswith(f"{base}/"):
                 return plain[len(base) + 1 :]
     found = _default_home.search(plain)

@@ -14,6 +14,8 @@ DESCRIPTOR = re.compile(r"\d+(?=[<>])")
 
 MAX_ARITHMETIC = 1_000
 """How far the end of `((…))` is looked for; longer ones are read as commands."""
+MAX_MISSES = 100
+"""How often it may be looked for in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class _Reader:
         self.text = text
         self.at = 0
         self.found: list[Command] = []
+        self.misses = 0
         self.owed: list[tuple[Command, str, bool, bool]] = []
         """Here-documents announced on this line: whose, up to which word, tabs stripped, taken word for word."""
 
@@ -223,6 +226,9 @@ class _Reader:
             if not depth or sign.group() == "\n":
                 break
         if not self.text.startswith("))", stop):
+            self.misses += 1
+            if self.misses > MAX_MISSES:
+                raise ValueError("too many parentheses that do not match")
             return False
         inner = _Reader(self.text[self.at + 2 : stop])
         inner._expanding("")

@@ -1,0 +1,82 @@
+"""What commands share: the settings, the options that many have, and the way to the store."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+import click
+
+from holdfast.interop.visible import one_line
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.settings import Settings
+    from holdfast.store.database import Transaction
+    from holdfast.store.sessions import Found
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+class Face:
+    """What stood before the command on the line."""
+
+    def __init__(self, home: Path | None) -> None:
+        self._home = home
+
+    @cached_property
+    def settings(self) -> "Settings":
+        from holdfast import config, logs
+
+        settings = config.load(self._home)
+        logs.set_up(settings)
+        return settings
+
+
+def settings() -> "Settings":
+    face = click.get_current_context().find_object(Face)
+    assert face is not None, "the root command puts it there"
+    return face.settings
+
+
+def with_app(work: "Callable[[App], Awaitable[T]]") -> T:
+    """Open everything, do the work, close everything."""
+    from holdfast.app import open_app
+
+    found = settings()
+
+    async def go() -> T:
+        async with open_app(found) as app:
+            return await work(app)
+
+    return asyncio.run(go())
+
+
+def read(work: "Callable[Concatenate[Transaction, P], T]", *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a function of a transaction on one snapshot of the store."""
+    return with_app(lambda app: app.database.read(work, *args, **kwargs))
+
+
+def write(work: "Callable[[Transaction, App], T]") -> T:
+    """Run a function of a transaction, and commit what it did."""
+    return with_app(lambda app: app.database.write(work, app))
+
+
+def find(tx: "Transaction", ref: str, *, trashed: bool = False) -> "Found":
+    """The session a person means. One of several that fit is taken, and that is said."""
+    from holdfast.store import sessions
+
+    found = sessions.resolve(tx, ref, trashed=trashed)
+    if found.others:
+        note(f"several sessions are titled {ref!r}; this is the one used last: {found.session.id}")
+    return found
+
+
+def note(text: str) -> None:
+    """Something the person should know that is not the answer."""
+    print(one_line(text), file=sys.stderr, flush=True)

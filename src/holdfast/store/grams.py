@@ -1,0 +1,130 @@
+"""How a query becomes words to look for, and words become trigrams: the pure part of search.
+
+A text is found if it holds every needle of the query, whatever the case. The index knows only which
+trigrams a text holds, so it names candidates: always all that fit, often some that do not. The
+candidates are then read and compared with `is_in`, which alone decides.
+"""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.model.errors import Invalid
+
+GRAM = 3
+MAX_GRAMS = 64
+"""Trigrams asked of the index at once. A longer query is sampled: the comparison does the rest."""
+CHUNK = 1 << 16
+"""Letters folded at a time: folding takes twelve bytes of memory for each, and holds up every other thread."""
+LAST_LETTER = "\U0010ffff"
+END = "\n" * (GRAM - 1)
+"""Stands behind every indexed text, so that its last letters begin a trigram as well."""
+
+_PHRASES = re.compile(r'"(.+?)"(?=\s|$)|(\S+)', flags=re.DOTALL)
+# The tokenizer skips NUL and takes these two for U+FFFD (sqlite3 `READ_UTF8`).
+_AS_THE_TOKENIZER = str.maketrans({"\0": "\ufffd", "\ufffe": "\ufffd", "\uffff": "\ufffd"})
+
+
+class Needle(msgspec.Struct, frozen=True):
+    """Something that a text must hold, in any of these folded spellings."""
+
+    forms: tuple[str, ...]
+
+    def is_in(self, folded: str) -> bool:
+        return any(form in folded for form in self.forms)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it has no trigram of its own in some spelling."""
+        return any(len(form) < GRAM for form in self.forms)
+
+
+def fold(text: str) -> str:
+    """The text without differences of case.
+
+    Works letter by letter, so that the folding of a part is always a part of the folding: Unicode
+    normalisation is not like that ("e" is in "e\u0301" but not in "\u00e9"), which is why needles
+    have several spellings instead.
+    """
+    if len(text) <= CHUNK:
+        return text.casefold()
+    return "".join(text[start : start + CHUNK].casefold() for start in range(0, len(text), CHUNK))
+
+
+def needles(query: str) -> tuple[Needle, ...]:
+    """What to look for: the words of the query, and what stands in quotes as it is, blanks included.
+
+    No character has another meaning; a quote counts only at the beginning and the end of words.
+    Raises Invalid if nothing is left.
+    """
+    phrases = [quoted or word for quoted, word in _PHRASES.findall(query)]
+    if not phrases:
+        raise Invalid("there is nothing to search for: give at least one word")
+    return tuple(Needle(spellings(phrase)) for phrase in dict.fromkeys(phrases))
+
+
+def spellings(phrase: str) -> tuple[str, ...]:
+    """The phrase as given and with its accents composed and decomposed, as keyboards and file systems write them."""
+    forms = (phrase, unicodedata.normalize("NFC", phrase), unicodedata.normalize("NFD", phrase))
+    return tuple(dict.fromkeys(fold(form) for form in forms))
+
+
+def holds(folded: str, wanted: Iterable[Needle]) -> bool:
+    return all(needle.is_in(folded) for needle in wanted)
+
+
+def indexed(text: str) -> str:
+    """A text as it goes into the index."""
+    return storable(fold(text)) + END
+
+
+def storable(text: str) -> str:
+    """The text without NUL and lone surrogates, which SQLite's text cannot hold."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def badge(session_id: str) -> str:
+    """A trigram of private letters that marks the events of a session; two sessions may share one."""
+    digest = hashlib.blake2b(session_id.encode("utf-8", "replace"), digest_size=6).digest()
+    return "".join(chr(0xF0000 + int.from_bytes(digest[i : i + 2], "big") % 0x8000) for i in (0, 2, 4))
+
+
+def trigrams(form: str, limit: int = MAX_GRAMS) -> list[str]:
+    """Different trigrams of a spelling, at most so many, from all over it."""
+    text = storable(form)
+    count = len(text) - GRAM + 1
+    starts = range(count) if count <= limit else [i * (count - 1) // (limit - 1 or 1) for i in range(limit)]
+    return list(dict.fromkeys(text[start : start + GRAM] for start in starts))
+
+
+def term_range(form: str) -> tuple[str, str]:
+    """The first and the last term of the index that could begin with a spelling of less than three letters."""
+    low = storable(form).translate(_AS_THE_TOKENIZER)
+    return low, low + LAST_LETTER * (GRAM - len(low))
+
+
+def quoted(term: str) -> str:
+    """A string of FTS5's query language, in which nothing is special."""
+    return '"' + term.replace('"', '""') + '"'
+
+
+def all_of(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else "(" + " AND ".join(parts) + ")"
+
+
+def any_of(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
+
+
+def expression(needle: Needle, limit: int = MAX_GRAMS) -> str:
+    """The query that names all texts which could hold the needle, by its trigrams."""
+    return any_of([all_of([quoted(gram) for gram in trigrams(form, limit)]) for form in needle.forms])

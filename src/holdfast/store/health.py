@@ -1,0 +1,81 @@
+"""Looks a SQLite store over without changing it: where it lies, how large it is, who uses it, what is wrong."""
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from holdfast.model.errors import HoldfastError
+from holdfast.store import files, migrate, sqlite, verify, workers
+from holdfast.store.sqlite import SqliteTransaction
+from holdfast.store.workers import Worker
+
+LITTLE_BYTES = 200_000_000
+"""Free space below which the next messages are at risk; arbitrary."""
+
+
+class Health(msgspec.Struct):
+    path: str
+    exists: bool = False
+    file_system: str | None = None
+    free_bytes: int | None = None
+    bytes: int = 0
+    wal_bytes: int = 0
+    schema: int | None = None
+    schema_known: int = 0
+    sessions: int | None = None
+    events: int | None = None
+    workers: list[Worker] = []
+    problems: list[str] = []
+    warnings: list[str] = []
+
+
+def examine(path: Path) -> Health:
+    """What can be said about the store. Damage is reported, not raised; a store that is not there is not made."""
+    health = Health(str(path))
+    _look_around(path, health)
+    if not path.is_file():
+        if path.exists():
+            health.problems.append(f"{path} is not a file")
+        return health
+    health.exists = True
+    health.bytes = path.stat().st_size
+    wal = path.with_name(path.name + "-wal")
+    health.wal_bytes = wal.stat().st_size if wal.exists() else 0
+    if path.stat().st_mode & 0o077:
+        health.warnings.append(f"others can read {path}; it is made private when it is next opened")
+    try:
+        with closing(sqlite.connect(path)) as connection:
+            _look_inside(connection, path, health)
+    except apsw.Error as e:
+        health.problems.append(str(sqlite.translate(e, path)))
+    except HoldfastError as e:
+        health.problems.append(str(e))
+    return health
+
+
+def _look_around(path: Path, health: Health) -> None:
+    folder = next(folder for folder in path.parents if folder.exists())
+    health.free_bytes = shutil.disk_usage(folder).free
+    if health.free_bytes < LITTLE_BYTES:
+        health.warnings.append(f"only {health.free_bytes:,} bytes are free where the store lies")
+    if files.MOUNTS.exists():
+        mounts = files.MOUNTS.read_text("utf-8", "surrogateescape")
+        health.file_system = files.file_system(path, mounts)
+        try:
+            files.refuse_network(path, mounts)
+        except HoldfastError as e:
+            health.problems.append(str(e))
+
+
+def _look_inside(connection: apsw.Connection, path: Path, health: Health) -> None:
+    status = migrate.check(connection, path, migrate.known())
+    health.schema, health.schema_known = status.applied, status.known
+    tx = SqliteTransaction(connection)
+    health.problems += [f"the database says: {row[0]}" for row in tx.all("verify.quick") if row[0] != "ok"]
+    if status.applied:
+        health.sessions, health.events = verify.count(tx)
+    if status.applied and status.pending == 0:
+        health.workers = workers.alive(tx)

@@ -1,0 +1,97 @@
+"""The piece of a text that a hit shows, with the places of what was looked for."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from holdfast.store.grams import CHUNK, Needle, fold
+
+Span = tuple[int, int]
+
+WIDTH = 200
+"""Letters of the text that a snippet shows: about two lines of a terminal."""
+LEAD = 60
+"""How many of them may stand before the first match."""
+MORE = "…"
+# What would garble a list, reorder it or cannot be sent; joiners are letters to those who need them.
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_JOINERS = "\u200c\u200d"
+
+
+def snippet(text: str, folded: str, wanted: Sequence[Needle]) -> tuple[str, tuple[Span, ...]]:
+    """One line around the first match of the first needle, and where in it every needle is.
+
+    `folded` is the folding of the text and holds all of the needles.
+    """
+    match = min(at for form in wanted[0].forms if (at := folded.find(form)) >= 0)
+    first, offset = _letter_at(text, folded, match)
+    start = _word_start(text, max(0, first - LEAD), first)
+    window = text[start : start + WIDTH]
+    offset -= len(fold(text[start:first]))
+    line, places = _one_line(window)
+    before = MORE if start > 0 else ""
+    after = MORE if start + WIDTH < len(text) else ""
+    marks = ((places[a] + len(before), places[b - 1] + 1 + len(before)) for a, b in _spans(window, folded, offset, wanted))
+    return before + line + after, _merged(marks)
+
+
+def _letter_at(text: str, folded: str, offset: int) -> Span:
+    """Which letter of the text the folded one at the offset comes from, and where the folding of that letter begins."""
+    if len(folded) == len(text):  # no letter folds to nothing, so each folds to one
+        return offset, offset
+    done = 0
+    for start in range(0, len(text), CHUNK):
+        piece = text[start : start + CHUNK]
+        size = len(piece.casefold())
+        if done + size <= offset:
+            done += size
+            continue
+        for index, letter in enumerate(piece, start):
+            size = len(letter.casefold())
+            if done + size > offset:
+                return index, done
+            done += size
+    raise AssertionError("the offset lies within the folding of the text")
+
+
+def _word_start(text: str, start: int, limit: int) -> int:
+    """The beginning of a word at or soon after the start, where there is one."""
+    if start == 0 or text[start - 1].isspace():
+        return start
+    for index in range(start, min(limit, start + LEAD // 2)):
+        if text[index].isspace():
+            return index + 1
+    return start
+
+
+def _spans(window: str, folded: str, offset: int, wanted: Sequence[Needle]) -> Iterator[Span]:
+    """Where the window shows a needle or a part of it. The folding of the window begins at the offset."""
+    owners = [index for index, letter in enumerate(window) for _ in letter.casefold()]
+    end = offset + len(owners)
+    for form in (form for needle in wanted for form in needle.forms):
+        at = folded.find(form, max(0, offset - len(form) + 1), end + len(form) - 1)
+        while at >= 0:
+            yield owners[max(at, offset) - offset], owners[min(at + len(form), end) - 1 - offset] + 1
+            at = folded.find(form, at + 1, end + len(form) - 1)
+
+
+def _one_line(window: str) -> tuple[str, list[int]]:
+    """The window with every run of blanks and of what cannot be seen as one blank, and where each letter went."""
+    line: list[str] = []
+    places: list[int] = []
+    for letter in window:
+        blank = letter.isspace() or (unicodedata.category(letter) in _UNSEEN and letter not in _JOINERS)
+        if not (blank and line and line[-1] == " "):
+            line.append(" " if blank else letter)
+        places.append(len(line) - 1)
+    return "".join(line), places
+
+
+def _merged(spans: Iterator[Span]) -> tuple[Span, ...]:
+    """The spans in order, those that touch as one."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return tuple(merged)

@@ -1,0 +1,56 @@
+-- name: newest
+-- Of the store: the highest position ever given to an event, pruned ones included; no row before the first.
+SELECT seq FROM sqlite_sequence WHERE name = 'event';
+
+-- name: settings
+-- Of the index, as all below. A power cut may cost the newest commits, which are then indexed again.
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+PRAGMA journal_size_limit = 4194304;
+PRAGMA trusted_schema = OFF;
+PRAGMA cell_size_check = ON;
+
+-- name: create
+-- Trigrams by event, without positions and without the text, which is in the store: a fifth of the size of a full index.
+-- The vocabulary lists them. The application id reads `HFSI`.
+CREATE VIRTUAL TABLE gram USING fts5(
+  text, session, tokenize = 'trigram case_sensitive 1', content = '', contentless_delete = 1, detail = none
+);
+CREATE VIRTUAL TABLE term USING fts5vocab(gram, instance);
+CREATE TABLE state (
+  one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+  store_id TEXT NOT NULL,
+  position INTEGER NOT NULL,
+  mark TEXT NOT NULL
+) STRICT;
+PRAGMA application_id = 1212568393;
+PRAGMA user_version = 1;
+
+-- name: state
+-- Which store is indexed, up to where, and what stands there. No row: nothing is yet.
+SELECT store_id, position, mark FROM state;
+
+-- name: settle
+-- Says how far the index is.
+INSERT INTO state (one, store_id, position, mark) VALUES (1, :store_id, :position, :mark)
+ON CONFLICT (one) DO UPDATE SET store_id = excluded.store_id, position = excluded.position, mark = excluded.mark;
+
+-- name: add
+INSERT INTO gram (rowid, text, session) VALUES (:position, :text, :session);
+
+-- name: forget
+DELETE FROM gram WHERE rowid = :position;
+
+-- name: candidates
+-- Events that may fit, newest first.
+SELECT rowid FROM gram WHERE gram MATCH :expression AND rowid < :before ORDER BY rowid DESC LIMIT :count;
+
+-- name: terms
+-- The terms from :low to :high. Each step seeks the next one: reading on would pass every event of the last.
+WITH RECURSIVE found (text) AS (
+  SELECT (SELECT term FROM term WHERE term >= :low AND term <= :high ORDER BY term LIMIT 1)
+  UNION ALL
+  SELECT (SELECT term FROM term WHERE term >= found.text || char(1) AND term <= :high ORDER BY term LIMIT 1)
+  FROM found WHERE found.text IS NOT NULL
+)
+SELECT text FROM found WHERE text IS NOT NULL LIMIT :count;

@@ -1,0 +1,44 @@
+"""The model reads its own log."""
+
+from pathlib import Path
+
+from holdfast.model.message import text_of
+from holdfast.model.tool import Scene
+from holdfast.providers.scripted import Step
+from holdfast.tools.recall import Recall
+from tests.engine.stage import Stage, set_up
+
+
+async def spoken(folder: Path, *texts: str) -> tuple[Stage, Scene]:
+    stage = await set_up(folder, *(Step(say=f"Noted {n}.") for n in range(len(texts))))
+    session = await stage.session()
+    for text in texts:
+        await stage.play(session.id, text)
+    return stage, Scene(session_id=session.id, turn_id="t", call_id="c", workdir=folder, files=folder)
+
+
+async def recall(stage: Stage, scene: Scene, **arguments: object) -> str:
+    return text_of((await Recall(stage.database).run(arguments, scene)).parts)
+
+
+async def test_words_are_found_in_any_case_and_script_with_their_number(tmp_path: Path) -> None:
+    stage, scene = await spoken(tmp_path, "The key is under the MAT", "我喜欢喝茶", "nothing here")
+
+    assert "under the MAT" in await recall(stage, scene, query="mat KEY")
+    assert "喝茶" in await recall(stage, scene, query="喝茶")
+    assert "Nothing in this session" in await recall(stage, scene, query="giraffe")
+    await stage.engine.close()
+    await stage.database.close()
+
+
+async def test_a_range_is_read_word_for_word_and_a_long_one_says_where_to_go_on(tmp_path: Path) -> None:
+    stage, scene = await spoken(tmp_path, "x" * 30_000, "short")
+
+    first = await recall(stage, scene, from_seq=1)
+
+    assert "more: read on with from_seq=4" in first
+    assert "user: short" in await recall(stage, scene, from_seq=4)
+    assert "characters left out" in first
+    assert "events 1 to" in await recall(stage, scene, from_seq=900)
+    await stage.engine.close()
+    await stage.database.close()
