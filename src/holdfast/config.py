@@ -122,6 +122,8 @@ def _refuse_unknown_variables(env: Mapping[str, str]) -> None:
 
 def _refuse_unknown(table: Mapping[str, Any], section: type[msgspec.Struct], file: str, path: str = "") -> None:
     """Raise Invalid for the first name in the file that its section does not have."""
+    if not table:
+        return
     hints = get_type_hints(section)
     known = [name for name in hints if name not in (*INTERNAL, "platforms")]
     for name, value in table.items():

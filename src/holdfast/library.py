@@ -58,7 +58,9 @@ class Session:
         self._engine = engine
         self.id = session_id
 
-    async def say(self, said: str | tuple[Content, ...], *, key: str = "", mode: Mode | None = "queue") -> AsyncIterator[Entry | Live]:
+    async def say(
+        self, said: str | tuple[Content, ...], *, key: str = "", mode: Mode | None = "queue"
+    ) -> AsyncIterator[Entry | Live]:
         """Say something and follow the turn: committed events (`Entry`) and live text (`Live`).
 
         Leaving the loop early does not stop the turn. With a `key`, a repeat of the same words is the same turn.
@@ -94,12 +96,17 @@ class Session:
 
 
 @asynccontextmanager
-async def open_library(store: str | None = None, *, home: Path | str | None = None, model: str | None = None) -> AsyncIterator[Holdfast]:
+async def open_library(
+    store: str | None = None, *, home: Path | str | None = None, model: str | None = None
+) -> AsyncIterator[Holdfast]:
     """What `holdfast.open` does."""
     settings = config.load(None if home is None else Path(home))
     if store is not None:
         settings = msgspec.structs.replace(settings, store=store)
     if model is not None:
         settings = msgspec.structs.replace(settings, model=model)
-    async with open_app(settings) as app, open_engine(app.database, settings, config.environment(), kind="library") as engine:
+    async with (
+        open_app(settings) as app,
+        open_engine(app.database, settings, config.environment(), kind="library") as engine,
+    ):
         yield Holdfast(engine)

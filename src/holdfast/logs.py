@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TextIO
 
 from holdfast.settings import Settings
 
@@ -122,22 +121,29 @@ class PrivateFile(logging.Handler):
         super().close()
 
 
-class Terminal(logging.StreamHandler[TextIO]):
-    """Warnings for the person in front of the terminal."""
+class Terminal(logging.Handler):
+    """Warnings for the person in front of the terminal, whatever standard error is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr, flush=True)
 
 
-def set_up(settings: Settings, terminal: TextIO | None = None) -> None:
-    """Send records to `<home>/logs/holdfast.log`, and warnings to the terminal as well. May be called again."""
+def set_up(settings: Settings) -> None:
+    """Send records to `<home>/logs/holdfast.log`, and warnings to standard error as well. Replaces what was set up before."""
+    take_down()
     redact = Redactor(settings.secrets())
-    root = logging.getLogger()
-    for old in [handler for handler in root.handlers if isinstance(handler, PrivateFile | Terminal)]:
-        root.removeHandler(old)
-        old.close()
     file = PrivateFile(settings.home / "logs" / NAME)
     file.setFormatter(Lines("%(asctime)s %(levelname)s %(process)d %(name)s %(message)s", redact))
-    shown = Terminal(terminal or sys.stderr)
-    shown.setLevel(logging.WARNING)
+    shown = Terminal(logging.WARNING)
     shown.setFormatter(Lines("%(levelname)s: %(message)s", redact))
     for handler in (file, shown):
-        root.addHandler(handler)
+        logging.getLogger().addHandler(handler)
     logging.getLogger("holdfast").setLevel(settings.log.upper())
+
+
+def take_down() -> None:
+    """Send records nowhere again."""
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, PrivateFile | Terminal)]:
+        root.removeHandler(handler)
+        handler.close()

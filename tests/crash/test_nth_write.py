@@ -22,8 +22,6 @@ CASES = [
     *((variant, phase) for variant in ("checkpoints", "truncations") for phase in ("main", "close")),
 ]
 """All but the opening, which is the same whatever is written afterwards."""
-GONE_SOON = "trashed for good"
-"""From this step on, the session it names may be gone for good."""
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -86,7 +84,6 @@ def test_behind_the_last_call_of_a_phase_there_is_none_left_to_die_at(
 
 def check(reference: Reference, run: Run, home: Path) -> None:
     """The store holds what was acknowledged and at most the one write that was under way."""
-    may_be_gone = {place[0] for place in places(line for line in run.lines if line.get("ack") == GONE_SOON)}
     home.mkdir(mode=0o700, exist_ok=True)
-    _, held = verify(home / DATABASE, places(run.lines), may_be_gone=may_be_gone)
+    _, held = verify(home / DATABASE, places(run.lines), may_be_gone=reference.may_be_gone(run))
     assert held in reference.may_hold(run), f"after {len(run.acknowledged)} acknowledgements"

@@ -1,7 +1,7 @@
 """Runs the writer under strace, which kills it or lies to it at a chosen system call.
 
 strace counts calls per thread, and the store uses several: one makes the file, one attaches to it, one
-writes, one closes. So the writer stops at a gate before each of these phases, and strace comes in at the
+writes, one reads, one closes. So the writer stops at a gate before each of these phases, and strace comes in at the
 gate. Within a phase each kind of call that changes files is made by one thread only (a test makes sure of
 it), and the nth call is the nth call.
 """
@@ -22,7 +22,7 @@ from tests.crash.say import Line, acknowledged
 
 P = ParamSpec("P")
 T = TypeVar("T")
-PHASES = ("open", "attach", "main", "close")
+PHASES = ("open", "attach", "main", "read", "close")
 CHANGING = ("pwrite64", "fdatasync", "ftruncate", "unlink", "mkdir", "write")
 """The calls by which the writer changes anything; `write` is the acknowledgement itself."""
 NOT_USED = (
@@ -66,6 +66,10 @@ class Run:
         """The phase in which the run ended, or `end`."""
         gates = [str(line["gate"]) for line in self.lines if "gate" in line]
         return "end" if {"closed": True} in self.lines else gates[-1]
+
+    @property
+    def failed(self) -> list[Line]:
+        return [line for line in self.lines if "failed" in line]
 
     @property
     def injected(self) -> list[Call]:

@@ -29,7 +29,7 @@ from holdfast.model.ids import SESSION, TURN, WORKER, Ids
 from holdfast.model.message import Text, ToolCall
 from holdfast.model.session import Session
 from holdfast.store import aliases, keys, leases, log, sessions, sqlite, workers
-from holdfast.store.database import Transaction
+from holdfast.store.database import Database, Transaction
 from holdfast.store.leases import Lease
 from tests.crash.say import place_of, say
 from tests.crash.state import digest
@@ -38,6 +38,8 @@ from tests.fakes.clock import FakeClock
 T = TypeVar("T")
 DATABASE = "holdfast.db"
 LIMIT_SECONDS = 30.0
+GIVEN_UP = 3
+"""The exit code of a writer that could not go on."""
 VERSION = "0"
 PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
 IDENTITY = workers.Identity(host="here", boot="this", pid=1, process_started="then")
@@ -70,27 +72,31 @@ class Play:
         return result
 
     async def write_together(self, what: str, works: Sequence[Callable[[Transaction], object]]) -> None:
-        """Writes that are certain to share one commit: all wait in the queue while the writer is kept busy."""
+        """Several writes that share one commit."""
         await self._attempt(what, lambda: self._together(what, works))
 
     async def _together(self, what: str, works: Sequence[Callable[[Transaction], object]]) -> None:
-        begun, go = threading.Event(), threading.Event()
-        first = asyncio.create_task(self.database.write(_hold, begun, go))
-        assert await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
-        rest = [asyncio.create_task(self.database.write(work)) for work in works]
-        await asyncio.sleep(0)  # each task has put its work into the queue
-        go.set()
-        await first
-        self._acknowledge(what, await asyncio.gather(*rest))
+        results = await write_together(self.database, works)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        self._acknowledge(what, results)
+
+    async def read(self, what: str, work: Callable[..., T], *args: object, **kwargs: object) -> T:
+        result = await self._attempt(what, lambda: self.database.read(work, *args, **kwargs))
+        say(read=what)
+        return result
 
     async def _attempt(self, what: str, act: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await act()
-        except NotSaved as e:
-            say(failed=what, error=type(e).__name__)
-            if not self._retry:
-                raise SystemExit(3) from e
-        return await act()
+        for last in (False, True) if self._retry else (True,):
+            try:
+                return await act()
+            except NotSaved as e:
+                state = {"state": digest(self.path)} if self._states and what != "opened" else {}
+                say(failed=what, error=type(e).__name__, why=str(e), **state)
+                if last:
+                    raise SystemExit(GIVEN_UP) from e
+        raise AssertionError("unreachable")
 
     def _acknowledge(self, what: str, results: Sequence[object]) -> None:
         found = [result[0] if isinstance(result, tuple) else result for result in results]
@@ -111,6 +117,20 @@ class Play:
 
 def _nothing(_: Transaction) -> None:
     pass
+
+
+async def write_together(
+    database: Database, works: Sequence[Callable[[Transaction], object]]
+) -> list[object | BaseException]:
+    """Writes that are certain to share one commit: all wait in the queue while the writer is kept busy."""
+    begun, go = threading.Event(), threading.Event()
+    first = asyncio.create_task(database.write(_hold, begun, go))
+    assert await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
+    rest = [asyncio.create_task(database.write(work)) for work in works]
+    await asyncio.sleep(0)  # each task has put its work into the queue
+    go.set()
+    await first
+    return await asyncio.gather(*rest, return_exceptions=True)
 
 
 def _hold(_: Transaction, begun: threading.Event, go: threading.Event) -> None:
@@ -192,6 +212,13 @@ async def volume(play: Play, rounds: int) -> None:
     await play.write("released", leases.release, lease)
 
 
+async def read_all(play: Play) -> None:
+    """Every log there is, proved."""
+    page = await play.read("the list", sessions.list_page, sessions.EVERYTHING, limit=100)
+    for session in page.sessions:
+        await play.read(session.id, log.read_whole, session)
+
+
 SCENARIOS = {"everything": everything, "volume": volume}
 
 
@@ -208,6 +235,8 @@ async def main(given: argparse.Namespace) -> None:
     gates.wait_at("main")
     await SCENARIOS[given.scenario](play, given.rounds)
     await play.settle()
+    gates.wait_at("read")
+    await read_all(play)
     gates.wait_at("close")
     await play.close()
 

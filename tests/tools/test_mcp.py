@@ -83,6 +83,7 @@ class Elsewhere:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.command = [sys.executable, PROGRAM, str(deeds.folder), str(self.port), *era]
+        self.sign_of_life = "ping" if era else "server/discover"
         self.config = McpServer(name="fake", url=f"http://127.0.0.1:{self.port}/mcp")
         self.process = None
 
@@ -234,12 +235,11 @@ async def test_servers_that_do_not_start_are_problems_and_stop_no_other(child, d
     broken = [
         McpServer(name="missing", command=("no-such-program",)),
         McpServer(name="dies", command=(sys.executable, "-c", complains)),
-        McpServer(name="hangs", command=("sleep", "300")),
         McpServer(name="refuses", url="http://127.0.0.1:9/mcp"),
         McpServer(name="both", command=("x",), url="http://127.0.0.1:9/mcp"),
         McpServer(name="neither"),
     ]
-    async with McpServers([*broken, child], logs=tmp_path / "logs", connect_seconds=25) as servers:
+    async with McpServers([*broken, child], logs=tmp_path / "logs") as servers:
         assert said(await Session(servers, scene).call("whoami")) == str(deeds.pid())
         names = {problem.split()[2] for problem in servers.problems}
         assert names == {server.name for server in broken}
@@ -249,13 +249,19 @@ async def test_servers_that_do_not_start_are_problems_and_stop_no_other(child, d
     assert log.read_text() == "no licence"
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert any(str(log) in problem for problem in servers.problems)
-    assert not [child for child in psutil.Process().children() if child.name() == "sleep"]
+
+
+async def test_a_server_that_says_nothing_is_not_waited_for():
+    async with McpServers([McpServer(name="hangs", command=("sleep", "302"))], connect_seconds=1) as servers:
+        assert servers.problems == ["MCP server hangs is not available: no answer within 1 s"]
+        assert not [child for child in psutil.Process().children() if child.name() == "sleep"]
 
 
 async def test_a_server_elsewhere_can_be_restarted_at_any_time(elsewhere, deeds, scene):
     async with McpServers([elsewhere.config], ping_seconds=0.5) as servers:
         session = Session(servers, scene)
         assert said(await session.call("whoami")) == str(elsewhere.process.pid)
+        await until(lambda: deeds["methods"].count(elsewhere.sign_of_life) > 3)
 
         elsewhere.kill()
         lost = await session.call("note", text="lost")

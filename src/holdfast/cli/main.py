@@ -16,11 +16,14 @@ from holdfast.model.errors import HoldfastError
 log = logging.getLogger(__name__)
 
 COMMANDS = {
+    "chat": "chat:chat",
+    "run": "run:run",
     "sessions": "sessions:sessions",
     "backup": "copies:backup",
     "restore": "copies:restore",
     "migrate": "copies:migrate",
     "doctor": "doctor:doctor",
+    "model": "model:model",
 }
 
 
@@ -42,7 +45,9 @@ def cli(ctx: click.Context, home: Path | None) -> None:
     """An AI agent whose sessions survive anything."""
     ctx.obj = Face(home)
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        from holdfast.cli.chat import chat
+
+        ctx.invoke(chat)
 
 
 def main(args: Sequence[str]) -> int:

@@ -115,7 +115,23 @@ def read(tx: Transaction, session_id: str, *, first: int = 1, last: int = TO_THE
 
 
 def _rows(tx: Transaction, session_id: str, first: int, last: int) -> list[tuple[int, str, int, str, str]]:
-    return cast("list[tuple[int, str, int, str, str]]", tx.all("log.range", session=session_id, first=first, last=last))
+    try:
+        rows = tx.all("log.range", session=session_id, first=first, last=last)
+    except UnicodeDecodeError as e:
+        seq = _first_unreadable(tx, session_id, first)
+        raise Corrupt(f"session {session_id}: event {seq} is not what was written; it holds bytes that are no text") from e
+    return cast("list[tuple[int, str, int, str, str]]", rows)
+
+
+def _first_unreadable(tx: Transaction, session_id: str, first: int) -> int:
+    """The number of the damaged event, known to be there: one row at a time until it shows."""
+    seq = max(1, first)
+    while True:
+        try:
+            tx.all("log.range", session=session_id, first=seq, last=seq)
+        except UnicodeDecodeError:
+            return seq
+        seq += 1
 
 
 def tail(tx: Transaction, session: Session, count: int) -> list[Entry]:

@@ -137,8 +137,9 @@ class _Job:
 class SqliteDatabase:
     """A store in one file. Open it with `open_sqlite`, once per process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = path
+        self._busy_seconds = busy_seconds
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(QUEUE_LIMIT)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -149,7 +150,7 @@ class SqliteDatabase:
         self._connections: list[apsw.Connection] = []
         self._wal_pages = 0
         self._checkpoint_at = CHECKPOINT_PAGES
-        self._attach(connect(path))
+        self._attach(connect(path, busy_seconds=busy_seconds))
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-read")
         self._writer = threading.Thread(target=self._serve, name="holdfast-write", daemon=True)
         self._writer.start()
@@ -263,6 +264,10 @@ class SqliteDatabase:
             for job in batch:
                 self._run_in_savepoint(job)
             self._connection.execute("COMMIT")
+        except apsw.BusyError as e:  # each alone would wait as long again
+            for job in batch:
+                job.error = translated(e, self.path)
+            self._roll_back()
         except apsw.Error as e:
             log.warning("a commit of %d writes failed (%s); trying them one by one", len(batch), e)
             self._roll_back()
@@ -290,7 +295,7 @@ class SqliteDatabase:
         except apsw.Error as e:
             log.warning("a rollback in %s failed (%s); opening the store anew", self.path, e)
             self._connection.close(True)
-            self._attach(connect(self.path))
+            self._attach(connect(self.path, busy_seconds=self._busy_seconds))
 
     def _on_commit(self, connection: apsw.Connection, database: str, pages: int) -> int:
         if pages < self._wal_pages:  # the WAL has been started anew
@@ -313,7 +318,7 @@ class SqliteDatabase:
         except apsw.Error as e:
             log.warning("the checkpoint of %s failed (%s); it is tried again as the WAL grows", self.path, e)
         finally:
-            self._connection.set_busy_handler(_Patience(BUSY_SECONDS))
+            self._connection.set_busy_handler(_Patience(self._busy_seconds))
 
     # The event loop's side.
 
@@ -370,7 +375,7 @@ class SqliteDatabase:
             return pair
 
     def _connect(self) -> apsw.Connection:
-        connection = connect(self.path)
+        connection = connect(self.path, busy_seconds=self._busy_seconds)
         self._connections.append(connection)
         return connection
 
@@ -414,10 +419,10 @@ def connect(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> apsw.Connectio
     return connection
 
 
-async def open_sqlite(path: Path) -> SqliteDatabase:
+async def open_sqlite(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> SqliteDatabase:
     """Open the store, creating it or bringing it to this release's schema first."""
     await asyncio.to_thread(_ready, path)
-    return SqliteDatabase(path)
+    return SqliteDatabase(path, busy_seconds=busy_seconds)
 
 
 def _ready(path: Path) -> None:

@@ -1,0 +1,55 @@
+"""Signals: the first asks the work to come to an end within a limit, the second ends the process at once.
+
+No signal writes anything into a session. A turn that is still open when the limit is reached is left
+as a crash would have left it, and is taken up by whoever comes next.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from holdfast.cli.errors import INTERRUPTED
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def caught(on_first: Callable[[], object]) -> Iterator[None]:
+    """While this lasts, the first signal calls `on_first`, and the next one leaves at once."""
+    loop = asyncio.get_running_loop()
+    seen: list[int] = []
+
+    def arrive(number: int) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            os._exit(INTERRUPTED)
+        on_first()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, arrive, number)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def unless_signalled(work: Awaitable[int], drain: Callable[[], Awaitable[None]]) -> int:
+    """The exit status of the work; or, when a signal comes, drain and then 130, or what the work came to by then."""
+    arrived = asyncio.Event()
+    task = asyncio.ensure_future(work)
+    bell = asyncio.ensure_future(arrived.wait())
+    with caught(arrived.set):
+        await asyncio.wait({task, bell}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await drain()
+            await asyncio.wait({task}, timeout=0.5)
+        bell.cancel()
+        if task.done():
+            status = task.result()
+            return INTERRUPTED if arrived.is_set() and status == 0 else status
+        task.cancel()
+        await asyncio.wait({task})
+        return INTERRUPTED

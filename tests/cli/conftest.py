@@ -1,0 +1,69 @@
+"""The command line as a person uses it: in this process for speed, or as a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import logs
+from holdfast.cli.main import main
+from tests.cli.seed import Seed
+
+ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document that was printed."""
+        return json.loads(self.out)
+
+
+class Holdfast:
+    """Runs commands on one home."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home = home
+        self._capsys = capsys
+
+    def __call__(self, *args: str) -> Ran:
+        self._capsys.readouterr()
+        code = main(["--home", str(self.home), *args])
+        said = self._capsys.readouterr()
+        return Ran(code, said.out, said.err)
+
+    def command(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "holdfast", "--home", str(self.home), *args]
+
+    def process(self, *args: str, **options: Any) -> Ran:
+        """The same as a process of its own, as a shell would start it."""
+        options = {"env": ENVIRONMENT, "capture_output": True, **options}
+        done = subprocess.run(self.command(*args), check=False, **options)
+        return Ran(done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode())
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def holdfast(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Holdfast]:
+    yield Holdfast(home, capsys)
+    logs.take_down()
+
+
+@pytest.fixture
+def seed(home: Path) -> Seed:
+    return Seed(home / "holdfast.db")

@@ -1,0 +1,83 @@
+"""Nothing is deleted silently: trash, restore, prune."""
+
+from tests.cli.conftest import Holdfast
+from tests.cli.seed import Seed
+
+
+def test_deleting_asks_nothing_and_says_how_to_undo_it(holdfast: Holdfast, seed: Seed) -> None:
+    session_id = seed.session()
+
+    ran = holdfast("sessions", "delete", session_id)
+
+    assert ran.code == 0
+    assert f"holdfast sessions restore {session_id}" in ran.out
+    assert holdfast("sessions", "list", "--json").json["sessions"] == []
+
+    assert holdfast("sessions", "restore", session_id).code == 0
+    restored = holdfast("sessions", "list", "--json").json["sessions"]
+    assert [(one["id"], one["message_count"]) for one in restored] == [(session_id, 4)]
+
+
+def test_several_are_deleted_together_or_not_at_all(holdfast: Holdfast, seed: Seed) -> None:
+    first, second = seed.sessions(2)
+
+    failed = holdfast("sessions", "delete", first, "no such session")
+    assert failed.code == 3
+    assert len(holdfast("sessions", "list", "--json").json["sessions"]) == 2
+
+    done = holdfast("sessions", "delete", first, second, "--json").json
+    assert [one["id"] for one in done["sessions"]] == [first, second]
+    assert holdfast("sessions", "list", "--json").json["sessions"] == []
+
+
+def test_a_prefix_of_what_is_in_the_trash_finds_nothing_and_says_where_it_is(holdfast: Holdfast, seed: Seed) -> None:
+    session_id = seed.session()
+    seed.trash(session_id, days_ago=1)
+
+    ran = holdfast("sessions", "rename", session_id, "x")
+
+    assert ran.code == 3
+    assert "in the trash" in ran.err and f"sessions restore {session_id}" in ran.err
+
+
+def test_prune_only_lists_and_then_removes_exactly_that(holdfast: Holdfast, seed: Seed) -> None:
+    old, older, young, pinned, kept = seed.sessions(5)
+    for session_id, days in ((old, 31), (older, 90), (young, 5), (pinned, 400)):
+        if session_id == pinned:
+            holdfast("sessions", "pin", pinned)
+        seed.trash(session_id, days_ago=days)
+
+    preview = holdfast("sessions", "prune", "--json").json
+    assert preview["removed"] is False
+    assert len(holdfast("sessions", "list", "--all", "--json").json["sessions"]) == 5
+
+    done = holdfast("sessions", "prune", "--yes", "--json").json
+    left = {one["id"] for one in holdfast("sessions", "list", "--all", "--json").json["sessions"]}
+
+    assert done["removed"] is True
+    assert done["sessions"] == preview["sessions"]
+    assert [one["id"] for one in done["sessions"]] == [older, old]
+    assert left == {young, pinned, kept}
+    assert holdfast("sessions", "verify").code == 0
+
+
+def test_pruning_gives_the_space_back(holdfast: Holdfast, seed: Seed) -> None:
+    session_id = seed.session("x" * 20_000, turns=50)
+    seed.trash(session_id, days_ago=60)
+    before = (holdfast.home / "holdfast.db").stat().st_size
+
+    freed = holdfast("sessions", "prune", "--yes", "--json").json["bytes_freed"]
+    after = (holdfast.home / "holdfast.db").stat().st_size
+
+    assert freed > 900_000
+    assert after <= before - 900_000
+
+
+def test_people_see_what_would_go_and_that_nothing_went(holdfast: Holdfast, seed: Seed) -> None:
+    session_id = seed.session(title="old notes")
+    seed.trash(session_id, days_ago=40)
+
+    ran = holdfast("sessions", "prune")
+    assert "old notes" in ran.out and "--yes" in ran.err
+    assert "removed 1 sessions" in holdfast("sessions", "prune", "--yes").err
+    assert "nothing has lain in the trash" in holdfast("sessions", "prune").err
