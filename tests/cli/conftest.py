@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,10 @@ class Holdfast:
     def command(self, *args: str) -> list[str]:
         return [sys.executable, "-m", "holdfast", "--home", str(self.home), *args]
 
-    def process(self, *args: str, **options: Any) -> Ran:
-        """The same as a process of its own, as a shell would start it."""
+    def process(self, *args: str, before: Sequence[str] = (), **options: Any) -> Ran:
+        """The same as a process of its own, as a shell would start it; `before` is what starts it."""
         options = {"env": ENVIRONMENT, "capture_output": True, **options}
-        done = subprocess.run(self.command(*args), check=False, **options)
+        done = subprocess.run([*before, *self.command(*args)], check=False, **options)
         return Ran(done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode())
 
 

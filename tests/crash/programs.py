@@ -77,17 +77,28 @@ class Process:
         with self._heard:
             return heard(self._said["stdout"])
 
-    def wait_for_words(self, words: str, output: str = "stdout", limit: float = LIMIT_SECONDS) -> None:
-        with self._heard:
-            fits = self._heard.wait_for(lambda: words in self._said[output] or self._open == 0, limit)
-        if not fits or words not in self._said[output]:
-            raise Hung(f"{self.command}: never said {words!r} but {self._said}")
+    def wait_for_words(self, words: str, output: str = "stdout", *, times: int = 1) -> bool:
+        """Whether the words were said so often before the process fell silent for ever."""
 
-    def wait_for_lines(self, count: int, limit: float = LIMIT_SECONDS) -> None:
+        def said() -> bool:
+            return self._said[output].count(words) >= times
+
         with self._heard:
-            fits = self._heard.wait_for(lambda: self._said["stdout"].count("\n") >= count or self._open == 0, limit)
-        if not fits:
-            raise Hung(f"{self.command}: said fewer than {count} lines")
+            if not self._heard.wait_for(lambda: said() or self._open == 0, LIMIT_SECONDS):
+                raise Hung(f"{self.command}: neither ended nor said {words!r}; it said {self._said}")
+            return said()
+
+    def wait_for_line(self, **fields: object) -> Line:
+        """The first line that has these fields."""
+
+        def found() -> list[Line]:
+            return [line for line in heard(self._said["stdout"]) if fields.items() <= line.items()]
+
+        with self._heard:
+            self._heard.wait_for(lambda: found() or self._open == 0, LIMIT_SECONDS)
+            if not found():
+                raise Hung(f"{self.command}: never said {fields}; it said {self._said}")
+            return found()[0]
 
     def tell(self, text: str) -> None:
         assert self._popen.stdin is not None
@@ -105,6 +116,11 @@ class Process:
         for ear in self._ears:
             ear.join(limit)
         return code
+
+    def interrupt(self) -> None:
+        """As with Ctrl-C; wait until it has ended."""
+        self._popen.send_signal(signal.SIGINT)
+        self.wait()
 
     def kill(self) -> None:
         """As a power user, an OOM killer or a supervisor does it."""

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ class Call:
     injected: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """What became of one run of the writer."""
 
@@ -64,7 +65,7 @@ class Run:
     @property
     def reached(self) -> str:
         """The phase in which the run ended, or `end`."""
-        gates = [str(line["gate"]) for line in self.lines if "gate" in line]
+        gates = [str(line["gate"]) for line in self.lines if line.get("gate") in PHASES]
         return "end" if {"closed": True} in self.lines else gates[-1]
 
     @property
@@ -75,6 +76,10 @@ class Run:
     def injected(self) -> list[Call]:
         return [call for call in self.calls if call.injected]
 
+    def __repr__(self) -> str:
+        said = "\n".join(f"  {line}" for line in self.lines[-6:])
+        return f"exit code {self.code}; injected: {self.injected}; last words:\n{said}\n{self.complaints}"
+
 
 @dataclass(frozen=True)
 class Injection:
@@ -84,8 +89,10 @@ class Injection:
     calls: str
     deed: str
 
-    def __str__(self) -> str:
-        return f"{self.phase}:{self.calls}:{self.deed}"
+    @property
+    def lasting(self) -> bool:
+        """Whether it is done to that call and all later ones."""
+        return self.deed.endswith("+")
 
 
 def need_strace() -> None:
@@ -97,34 +104,50 @@ def need_strace() -> None:
 
 
 def run(home: Path, arguments: Iterable[object], injection: Injection | None = None) -> Run:
-    """Play the writer's scenario in `home`, traced from the injection's gate on (without one, from the first)."""
+    """Play the writer's scenario in `home`; without an injection, all of it is traced and nothing is done to it.
+
+    A tracer that injects leaves at the next gate, or once the writer has told of a failure: what is done is
+    done once, in one phase. One that injects without end stays.
+    """
     trace = home.with_name(home.name + ".trace")
-    with program("writer", home, "--gates", *arguments) as writer:
-        for phase in PHASES:
-            writer.wait_for_words(f'"gate": "{phase}"')
-            if phase == (injection.phase if injection else PHASES[0]):
-                return _traced(writer, trace, injection)
+    with ExitStack() as stack:
+        writer = stack.enter_context(program("writer", home, "--gates", *arguments))
+        tracer: Process | None = None
+        for gate in _gates(writer):
+            if tracer is not None and injection is not None and not injection.lasting:
+                tracer.interrupt()
+                tracer = None
+            elif gate == (injection.phase if injection else PHASES[0]):
+                tracer = stack.enter_context(_tracer(writer, trace, injection))
             writer.tell("go")
-    raise AssertionError("no gate of that name")
+        code = writer.wait()
+        if tracer is not None:
+            tracer.wait()
+    calls = list(parse(trace.read_text("utf-8", "replace"), injection.phase if injection else PHASES[0]))
+    trace.unlink()
+    return Run(code, writer.lines(), calls, writer.complaints)
 
 
-def _traced(writer: Process, trace: Path, injection: Injection | None) -> Run:
-    first = injection.phase if injection else PHASES[0]
+def _gates(writer: Process) -> Iterable[str]:
+    """The gates at which the writer waits, until it has nothing more to say."""
+    seen = 0
+    while writer.wait_for_words('"gate"', times=seen + 1):
+        seen += 1
+        yield [str(line["gate"]) for line in writer.lines() if "gate" in line][seen - 1]
+
+
+def _tracer(writer: Process, trace: Path, injection: Injection | None) -> Process:
     options = ["-f", "-y", "-p", str(writer.pid), "-o", str(trace)]
     if injection is None:
         options += ["-e", f"trace={','.join((*CHANGING, *NOT_USED, 'pread64'))}"]
     else:
         # strace injects only into calls that it traces.
         options += ["-e", f"trace={injection.calls}", "-e", f"inject={injection.calls}:{injection.deed}"]
-    with Process("strace", *options) as tracer:
-        tracer.wait_for_words("attached", "stderr")
-        for _ in PHASES[PHASES.index(first) :]:
-            writer.tell("go")
-        code = writer.wait()
-        tracer.wait()
-    calls = list(parse(trace.read_text("utf-8", "replace"), first))
-    trace.unlink()
-    return Run(code, writer.lines(), calls, writer.complaints)
+    tracer = Process("strace", *options)
+    if not tracer.wait_for_words("attached", "stderr"):
+        tracer.kill()
+        raise AssertionError(f"strace could not attach: {tracer.complaints}")
+    return tracer
 
 
 def parse(text: str, phase: str) -> Iterable[Call]:

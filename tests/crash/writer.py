@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.model.errors import NotSaved
+from holdfast.model.errors import Corrupt, NotSaved
 from holdfast.model.event import (
     Event,
     ModelSaid,
@@ -45,11 +45,39 @@ PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
 IDENTITY = workers.Identity(host="here", boot="this", pid=1, process_started="then")
 
 
+class Gates:
+    """Where the program waits until it is told to go on, so that a tracer can be attached; each once only."""
+
+    def __init__(self, *, shut: bool) -> None:
+        self._passed: set[str] = set()
+        self._shut = shut
+
+    def wait_at(self, gate: str) -> None:
+        if not self._shut or gate in self._passed:
+            return
+        self._passed.add(gate)
+        ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)
+        say(gate=gate)
+        if not sys.stdin.readline():
+            raise SystemExit("nobody opened the gate")
+
+    def put_into_open(self) -> None:
+        """A gate between the thread that makes the store and the one that attaches to it."""
+        attach = sqlite.SqliteDatabase
+
+        def gated(path: Path, **settings: float) -> sqlite.SqliteDatabase:
+            self.wait_at("attach")
+            return attach(path, **settings)
+
+        sqlite.SqliteDatabase = gated  # type: ignore[misc, assignment]
+
+
 class Play:
     """Makes writes one after the other and acknowledges each once it has returned."""
 
-    def __init__(self, path: Path, *, states: bool, retry: bool) -> None:
+    def __init__(self, path: Path, gates: Gates, *, states: bool, retry: bool) -> None:
         self.path = path
+        self._gates = gates
         self._states = states
         self._retry = retry
         self._clock = FakeClock()
@@ -91,9 +119,10 @@ class Play:
         for last in (False, True) if self._retry else (True,):
             try:
                 return await act()
-            except NotSaved as e:
+            except (NotSaved, Corrupt) as e:
                 state = {"state": digest(self.path)} if self._states and what != "opened" else {}
                 say(failed=what, error=type(e).__name__, why=str(e), **state)
+                self._gates.wait_at("failed")
                 if last:
                     raise SystemExit(GIVEN_UP) from e
         raise AssertionError("unreachable")
@@ -227,8 +256,8 @@ async def main(given: argparse.Namespace) -> None:
         sqlite.CHECKPOINT_PAGES = given.checkpoint_pages
     if given.truncate:
         sqlite.TRUNCATE_PAGES = 0
-    play = Play(given.home / DATABASE, states=given.states, retry=given.retry)
     gates = Gates(shut=given.gates)
+    play = Play(given.home / DATABASE, gates, states=given.states, retry=given.retry)
     gates.put_into_open()
     gates.wait_at("open")
     await play.open()
@@ -239,33 +268,6 @@ async def main(given: argparse.Namespace) -> None:
     await read_all(play)
     gates.wait_at("close")
     await play.close()
-
-
-class Gates:
-    """Where the program waits until it is told to go on, so that a tracer can be attached; each once only."""
-
-    def __init__(self, *, shut: bool) -> None:
-        self._passed: set[str] = set()
-        self._shut = shut
-
-    def wait_at(self, gate: str) -> None:
-        if not self._shut or gate in self._passed:
-            return
-        self._passed.add(gate)
-        ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)
-        say(gate=gate)
-        if not sys.stdin.readline():
-            raise SystemExit("nobody opened the gate")
-
-    def put_into_open(self) -> None:
-        """A gate between the thread that makes the store and the one that attaches to it."""
-        attach = sqlite.SqliteDatabase
-
-        def gated(path: Path) -> sqlite.SqliteDatabase:
-            self.wait_at("attach")
-            return attach(path)
-
-        sqlite.SqliteDatabase = gated  # type: ignore[misc, assignment]
 
 
 def arguments() -> argparse.Namespace:

@@ -9,6 +9,7 @@ import apsw
 def settle(path: Path) -> None:
     """Move everything from the WAL into the file."""
     with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # opens the WAL
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 

@@ -119,7 +119,9 @@ def _rows(tx: Transaction, session_id: str, first: int, last: int) -> list[tuple
         rows = tx.all("log.range", session=session_id, first=first, last=last)
     except UnicodeDecodeError as e:
         seq = _first_unreadable(tx, session_id, first)
-        raise Corrupt(f"session {session_id}: event {seq} is not what was written; it holds bytes that are no text") from e
+        raise Corrupt(
+            f"session {session_id}: event {seq} is not what was written; it holds bytes that are no text"
+        ) from e
     return cast("list[tuple[int, str, int, str, str]]", rows)
 
 

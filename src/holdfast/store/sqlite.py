@@ -44,8 +44,8 @@ TRUNCATE_SECONDS = 2.0
 POLL_SECONDS = 0.25
 """How soon a listener notices the commit of another process."""
 
+INCREMENTAL = 2
 PRAGMAS = """
-PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA fullfsync = ON;
@@ -409,6 +409,8 @@ def connect(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> apsw.Connectio
     """A connection with the settings every promise rests on. The file must exist."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_handler(_Patience(busy_seconds))
+    if connection.pragma("auto_vacuum") != INCREMENTAL:  # setting it is a write, even to what it is already
+        connection.pragma("auto_vacuum", INCREMENTAL)
     connection.execute(PRAGMAS).fetchall()
     mode, level = connection.pragma("journal_mode"), connection.pragma("synchronous")
     if (mode, level) != ("wal", 2):
@@ -422,7 +424,10 @@ def connect(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> apsw.Connectio
 async def open_sqlite(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> SqliteDatabase:
     """Open the store, creating it or bringing it to this release's schema first."""
     await asyncio.to_thread(_ready, path)
-    return SqliteDatabase(path, busy_seconds=busy_seconds)
+    try:
+        return SqliteDatabase(path, busy_seconds=busy_seconds)
+    except apsw.Error as e:
+        raise translate(e, path) from e
 
 
 def _ready(path: Path) -> None:

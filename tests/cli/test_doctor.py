@@ -1,0 +1,73 @@
+"""`holdfast doctor` shows everything but secrets, and changes nothing."""
+
+from pathlib import Path
+
+from tests.cli.conftest import Holdfast
+from tests.cli.seed import Seed
+
+CONFIG = """
+model = "openai:gpt-x"
+[models.openai]
+api_key = "sk-very-secret-indeed"
+[api]
+key = "another-secret"
+[gateway.telegram]
+token = "123:third-secret"
+[mcp.files]
+command = ["server"]
+env = { TOKEN = "fourth-secret" }
+"""
+
+
+def test_a_home_that_does_not_exist_is_not_made(holdfast: Holdfast, home: Path) -> None:
+    ran = holdfast("doctor", "--json")
+
+    assert ran.code == 0
+    assert ran.json["store"]["exists"] is False and ran.json["ok"] is True
+    assert not home.exists()
+
+
+def test_secrets_are_shown_as_set_and_nothing_more(holdfast: Holdfast, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(CONFIG)
+    (home / "config.toml").chmod(0o644)
+
+    plain, document = holdfast("doctor"), holdfast("doctor", "--json")
+
+    assert "secret" not in plain.out.replace("holds secrets", "") + plain.err
+    assert "secret" not in document.out.replace("holds secrets", "")
+    assert document.json["settings"]["models.openai.api_key"] == "set"
+    assert document.json["settings"]["models.anthropic.api_key"] == "not set"
+    (warning,) = document.json["warnings"]
+    assert "chmod 600" in warning and "models, api, gateway, mcp" in warning
+
+
+def test_a_private_file_with_secrets_is_no_reason_to_warn(holdfast: Holdfast, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(CONFIG)
+    (home / "config.toml").chmod(0o600)
+
+    assert holdfast("doctor", "--json").json["warnings"] == []
+
+
+def test_the_store_is_described(holdfast: Holdfast, seed: Seed) -> None:
+    seed.sessions(2)
+    worker = seed.worker()
+
+    document = holdfast("doctor", "--json").json
+    plain = holdfast("doctor").out
+
+    assert (document["store"]["sessions"], document["store"]["events"]) == (2, 16)
+    assert document["store"]["workers"][0]["id"] == worker
+    assert worker in plain and "No problems found." in plain
+
+
+def test_a_damaged_store_is_a_problem_and_not_a_crash(holdfast: Holdfast, seed: Seed) -> None:
+    seed.session()
+    content = seed.path.read_bytes()
+    seed.path.write_bytes(content[:100] + b"\xff" * 4000 + content[4100:])
+
+    ran = holdfast("doctor", "--json")
+
+    assert ran.code == 1
+    assert any("damaged" in problem for problem in ran.json["problems"])

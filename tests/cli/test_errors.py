@@ -1,0 +1,173 @@
+"""One clear sentence on standard error and the promised exit status, whatever was typed."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.errors import EXIT
+from holdfast.model.errors import HoldfastError
+from tests.cli.conftest import ENVIRONMENT, Holdfast
+from tests.cli.seed import Seed
+
+STATUSES = {0, 1, 2, 3, 4, 5, 130}
+
+
+def every(cls: type[HoldfastError]) -> set[type[HoldfastError]]:
+    return {cls}.union(*(every(sub) for sub in cls.__subclasses__()))
+
+
+def test_every_named_error_has_an_exit_status() -> None:
+    assert {error.code for error in every(HoldfastError)} == EXIT.keys()
+    assert set(EXIT.values()) <= STATUSES
+
+
+def sentence(err: str) -> str:
+    """The one line that was said."""
+    assert err.startswith("holdfast: ") and err.count("\n") == 1, err
+    return err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (("sessions", "show", "nonsense"), 3, "no session has the id, alias or title 'nonsense'"),
+        (("sessions", "show", ""), 3, "no session has"),
+        (("sessions", "show", "hf-00000000000000000000"), 3, "no session has"),
+        (("sessions", "show", "\x1b[31m\udcff"), 3, "no session has"),
+        (("sessions", "rename", "{id}", ""), 2, "a title needs at least one visible character"),
+        (("sessions", "rename", "{id}", " \n\x1b "), 2, "a title needs at least one visible character"),
+        (("sessions", "fork", "{id}", "--at", "99"), 2, "it cannot be forked at 99"),
+        (("sessions", "list", "--cursor", "garbage"), 2, "not a cursor of ours"),
+        (("sessions", "list", "--cursor", "Ä"), 2, "not a cursor of ours"),
+        (("sessions", "list", "--all", "--cursor", "x"), 2, "--all needs no --cursor"),
+        (("sessions", "list", "--limit", "0"), 2, "--limit"),
+        (("sessions", "list", "--state", "asleep"), 2, "asleep"),
+        (("sessions", "export"), 2, "name one session"),
+        (("sessions", "export", "--all"), 2, "--all needs --out"),
+        (("sessions", "export", "{id}", "--json"), 2, "--json needs --out"),
+        (("sessions", "export", "{id}", "--out", "{tmp}"), 2, "is a folder"),
+        (("sessions", "export", "{id}", "--out", "{tmp}/no/such/folder"), 2, "No such file or directory"),
+        (("sessions", "export", "--all", "--out", "{tmp}/file"), 2, "is a file"),
+        (("sessions", "import", "{tmp}"), 2, "is a folder"),
+        (("sessions", "import", "{tmp}/nothing"), 3, "there is no file"),
+        (("sessions", "import", "{tmp}/empty"), 2, "is empty"),
+        (("sessions", "import", "{tmp}/file"), 2, "line 1: this is not one JSON value"),
+        (("sessions", "import"), 2, "Missing argument"),
+        (("sessions", "delete"), 2, "Missing argument"),
+        (("sessions", "frobnicate"), 2, "No such command 'frobnicate'"),
+        (("frobnicate",), 2, "No such command 'frobnicate'"),
+        (("sessions", "list", "--frobnicate"), 2, "--frobnicate"),
+        (("backup", "{tmp}"), 2, "is a folder"),
+        (("backup", "{tmp}/file"), 2, "exists already"),
+        (("backup", "{tmp}/no/such/folder/b.db"), 2, "No such file or directory"),
+        (("restore", "{tmp}/nothing"), 3, "there is no file"),
+        (("restore", "{tmp}"), 2, "is not a file"),
+        (("restore", "{tmp}/empty", "--replace"), 2, "is empty"),
+        (("restore", "{tmp}/file", "--replace"), 1, "cannot be restored"),
+    ],
+)
+def test_silly_input_gets_one_sentence(
+    holdfast: Holdfast, seed: Seed, tmp_path: Path, args: tuple[str, ...], code: int, says: str
+) -> None:
+    session_id = seed.session()
+    (tmp_path / "empty").touch()
+    (tmp_path / "file").write_text("no store, no log\n" * 100)
+
+    ran = holdfast(*(arg.format(id=session_id, tmp=tmp_path) for arg in args))
+
+    assert (ran.code, ran.out) == (code, "")
+    assert says in sentence(ran.err)
+    assert holdfast("sessions", "verify").code == 0
+
+
+def test_a_prefix_that_fits_several_names_them(holdfast: Holdfast, seed: Seed) -> None:
+    first, second = seed.sessions(2)
+    prefix = os.path.commonprefix([first, second])
+
+    ran = holdfast("sessions", "show", prefix)
+
+    assert ran.code == 2
+    assert first in sentence(ran.err) and second in ran.err
+
+
+def test_an_error_is_json_too_when_json_was_asked_for(holdfast: Holdfast) -> None:
+    for args in (("sessions", "show", "nonsense", "--json"), ("sessions", "list", "--frobnicate", "--json")):
+        ran = holdfast(*args)
+        assert ran.out == ""
+        assert json.loads(ran.err)["error"].keys() == {"code", "message"}
+
+
+def test_a_home_that_is_a_file_is_refused(holdfast: Holdfast, home: Path) -> None:
+    home.write_text("in the way")
+
+    ran = holdfast("sessions", "list")
+
+    assert ran.code == 2
+    assert f"the home {home} is a file, not a folder" in sentence(ran.err)
+
+
+def test_a_bad_setting_stops_every_command_and_is_named(holdfast: Holdfast, home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text("[context]\nwindoww = 1\n")
+
+    ran = holdfast("sessions", "list")
+
+    assert ran.code == 2
+    assert "context.windoww" in sentence(ran.err) and "compact_at" in ran.err
+
+
+@pytest.mark.parametrize("command", [("sessions", "list"), ("sessions", "verify"), ("backup", "x"), ("migrate",)])
+def test_a_store_of_another_kind_is_refused_in_words(holdfast: Holdfast, command: tuple[str, ...]) -> None:
+    ran = holdfast.process(*command, env={**ENVIRONMENT, "HOLDFAST_STORE": "postgresql://u:secret@host/db"})
+
+    assert ran.code == 2
+    assert "PostgreSQL" in sentence(ran.err) and "secret" not in ran.err
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o500])
+def test_a_home_that_cannot_be_used_is_said_to_be_so(holdfast: Holdfast, home: Path, mode: int) -> None:
+    home.mkdir()
+    home.chmod(mode)
+    # Root may do everything, unless it gives that up.
+    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"] if os.geteuid() == 0 else []
+    if drop and not shutil.which("setpriv"):
+        pytest.skip("as root this needs setpriv")
+
+    ran = holdfast.process("sessions", "list", before=drop)
+    home.chmod(0o700)
+
+    assert ran.code in (2, 5)
+    assert str(home) in sentence(ran.err) and "Permission denied" in ran.err
+
+
+def test_a_store_that_is_no_database_is_left_alone(holdfast: Holdfast, home: Path) -> None:
+    home.mkdir()
+    (home / "holdfast.db").write_bytes(b"something else entirely " * 1000)
+
+    ran = holdfast("sessions", "list")
+
+    assert ran.code == 1
+    assert "is damaged" in sentence(ran.err)
+    assert (home / "holdfast.db").read_bytes() == b"something else entirely " * 1000
+
+
+def test_an_interrupt_ends_with_130_and_without_a_traceback(holdfast: Holdfast, tmp_path: Path) -> None:
+    import signal
+    import subprocess
+
+    os.mkfifo(tmp_path / "never")
+    process = subprocess.Popen(
+        holdfast.command("sessions", "import", str(tmp_path / "never")),
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with (tmp_path / "never").open("wb"):  # returns once the command reads
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert b"Traceback" not in err

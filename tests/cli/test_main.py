@@ -1,0 +1,71 @@
+"""The command line as a whole: what it loads, what it says without a command, where options may stand."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast as package
+from tests.cli.conftest import ENVIRONMENT, Holdfast
+from tests.cli.seed import Seed
+
+HEAVY = {
+    "--version": {"click", "asyncio", "apsw", "msgspec", "rich", "logging"},
+    "sessions list": {"rich", "psutil", "httpx", "openai", "anthropic", "mcp", "xllamacpp", "tomllib", "ssl_"},
+}
+
+
+@pytest.mark.parametrize("line", HEAVY)
+def test_a_command_loads_only_what_it_needs(home: Path, line: str) -> None:
+    code = "import sys; from holdfast.__main__ import main; main(); print('\\nloaded', *sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *line.split()],
+        env={**ENVIRONMENT, "HOLDFAST_HOME": str(home)},
+        capture_output=True,
+        check=True,
+    )
+
+    loaded = set(done.stdout.decode().split("\nloaded ")[1].split())
+    assert loaded & HEAVY[line] == set()
+
+
+def test_the_version_is_told_in_both_ways(holdfast: Holdfast) -> None:
+    fast = subprocess.run([sys.executable, "-m", "holdfast", "--version"], capture_output=True, check=True)
+
+    assert fast.stdout.decode() == f"holdfast {package.__version__}\n"
+    assert holdfast("--version").out == f"holdfast {package.__version__}\n"
+
+
+def test_the_home_may_be_named_behind_the_command(holdfast: Holdfast, seed: Seed, home: Path) -> None:
+    session_id = seed.session()
+
+    for args in (("sessions", "list", "--home", str(home)), ("sessions", f"--home={home}", "list")):
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *args], env=ENVIRONMENT, capture_output=True, check=True
+        )
+        assert session_id in done.stdout.decode()
+
+
+def test_every_command_has_help(holdfast: Holdfast) -> None:
+    from tests.test_docs import commands
+
+    for words, command in commands():
+        ran = holdfast(*words, "--help")
+        assert ran.code == 0 and ran.out.startswith("Usage: holdfast")
+        assert command.help, f"{words} says what it does"
+
+
+def test_a_table_in_a_terminal_is_cut_to_its_width(holdfast: Holdfast, seed: Seed) -> None:
+    session_id = seed.session("word " * 100, title="a title that is far too long for any terminal " * 4)
+
+    done = subprocess.run(
+        ["script", "--quiet", "--return", "--command", " ".join(holdfast.command("sessions", "list")), "/dev/null"],
+        env={**ENVIRONMENT, "COLUMNS": "100", "TERM": "xterm"},
+        capture_output=True,
+        check=True,
+    )
+
+    lines = done.stdout.decode().replace("\r", "").splitlines()
+    assert any(session_id in line for line in lines)
+    assert max(map(len, lines)) < 130
