@@ -1,16 +1,18 @@
 """Makes docs/images/chat.svg: plays the scene below for real, in a home of its own, and draws what the terminal showed.
 
-Nothing in the picture is made up. If a command of the scene fails in a way the scene does not expect, no picture is written.
+Nothing in the picture is made up. If a command of the scene does not end as the scene says, no picture is written.
 """
 
 import os
 import pty
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -18,30 +20,43 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "images" / "chat.svg"
 WIDTH = 96
-KILLED = 137
-"""What a shell reports for a command that died of SIGKILL."""
+
+
+class Line(NamedTuple):
+    """What is typed. With a number, the program gets a SIGKILL as soon as it has written that many characters."""
+
+    command: str
+    kill_after: int | None = None
+
 
 SCENE = (
-    ('holdfast run --key garden "My spare key is under the blue pot. Answer in one short sentence."', 0),
-    ('timeout -s KILL 2 holdfast run --key garden "Now write a long story about a garden."', KILLED),
-    ("holdfast sessions list", 0),
-    ('holdfast run --key garden "Where is my spare key?"', 0),
-    ("holdfast sessions verify", 0),
+    Line('holdfast run --title cities "What is the capital of France?"'),
+    Line('holdfast run --session cities "Tell me a story about that city."', kill_after=260),
+    Line('holdfast run --session cities "What is the capital of Italy?"'),
+    Line("holdfast sessions show cities"),
+    Line("holdfast sessions verify cities"),
 )
-"""What is typed, and the exit code it must have."""
 
 
-def play(command: str, environment: dict[str, str]) -> tuple[str, int]:
-    """What the command wrote to its terminal, colours included, and how it ended."""
+def play(line: Line, environment: dict[str, str]) -> tuple[str, int]:
+    """What the program wrote to its terminal, colours included, and how it ended."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        ["bash", "-c", command], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment
-    ) as child:
+    command = ["bash", "-c", f"exec {line.command}"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment) as child:
         os.close(theirs)
-        written = b"".join(iter(lambda: _read(ours), b""))
-        code = child.wait()
+        written = b""
+        while piece := _read(ours):
+            written += piece
+            if line.kill_after is not None and len(shown(written)) >= line.kill_after:
+                child.kill()
     os.close(ours)
-    return written.decode("utf-8", "replace").replace("\r\n", "\n"), code if code >= 0 else 128 - code
+    return shown(written), child.returncode
+
+
+def shown(written: bytes) -> str:
+    """What is left on the screen: a line that was begun again has only its last words."""
+    lines = written.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rpartition("\r")[2].removeprefix("\x1b[K") for line in lines).strip("\n")
 
 
 def _read(descriptor: int) -> bytes:
@@ -56,7 +71,6 @@ def main() -> None:
     commands = str(Path(sys.executable).parent)
     environment = {
         "HOME": home,
-        "HOLDFAST_HOME": f"{home}/.holdfast",
         "PATH": f"{commands}:{os.environ['PATH']}",
         "TERM": "xterm-256color",
         "COLUMNS": str(WIDTH),
@@ -64,16 +78,24 @@ def main() -> None:
     }
     console = Console(record=True, width=WIDTH, file=sys.stderr, force_terminal=True)
     try:
-        for command, expected in SCENE:
-            output, code = play(command, environment)
-            console.print(Text(f"$ {command}", style="bold"))
-            console.print(Text.from_ansi(output.rstrip("\n")))
-            if code != expected:
-                sys.exit(f"{shlex.quote(command)} ended with {code}, not {expected}; no picture was written")
+        for line in SCENE:
+            _draw(console, line, environment)
     finally:
         shutil.rmtree(home)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     console.save_svg(str(PICTURE), title="holdfast")
+
+
+def _draw(console: Console, line: Line, environment: dict[str, str]) -> None:
+    output, code = play(line, environment)
+    console.print(Text(f"$ {line.command}", style="bold green"))
+    console.print(Text.from_ansi(output))
+    killed = line.kill_after is not None
+    if code != (-signal.SIGKILL if killed else 0):
+        sys.exit(f"{shlex.quote(line.command)} ended with {code}; no picture was written")
+    if killed:
+        console.print(Text("Killed", style="bold red"))
+    console.print()
 
 
 if __name__ == "__main__":

@@ -39,7 +39,12 @@ async def run(home: Path, server: OpenAiServer, prompt: str, *, kill_after: floa
     """The exit status and what was printed; the process is killed after that many seconds, if it lives so long."""
     line, env = command(home, server, prompt)
     process = await asyncio.create_subprocess_exec(
-        *line, env=env, cwd=home, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *line,
+        env=env,
+        cwd=home,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         out, err = await asyncio.wait_for(process.communicate(), kill_after or 120)
@@ -94,7 +99,9 @@ async def test_promises_1_6_and_7_hold_in_a_storm_of_kills(tmp_path: Path, storm
             assert prompt_of(number) in said, "what the model was told had been saved"
     by_seq = {entry.seq: entry for entry in entries}
     for reply in acknowledged:
-        assert getattr(by_seq[reply["seq"]].event, "turn_id", None) == reply["turn_id"], "what was printed is in the log"
+        assert getattr(by_seq[reply["seq"]].event, "turn_id", None) == reply["turn_id"], (
+            "what was printed is in the log"
+        )
     effects = (tmp_path / "effects").read_text().split()
     assert len(effects) == len(set(effects)), "no command was run twice"
     started = sum(isinstance(event, ToolStarted) and event.name == "terminal" for event in events)

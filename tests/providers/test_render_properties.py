@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.asking import Request, ToolSpec
@@ -20,6 +20,7 @@ VENDORS = {
     "openai": (openai_wire.render, openai_server.complaint),
     "anthropic": (anthropic_wire.render, anthropic_server.complaint),
 }
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 each_vendor = pytest.mark.parametrize(("render", "complaint"), VENDORS.values(), ids=VENDORS)
 
 # Few different ids, so that calls and results meet, miss and repeat each other.
@@ -79,6 +80,7 @@ requests = st.builds(
 
 
 @each_vendor
+@unhurried
 @given(request=requests)
 def test_any_messages_whatever_make_a_request_that_the_vendor_accepts(
     render: Render, complaint: Callable[[Any], str | None], request: Request
@@ -91,6 +93,7 @@ def test_any_messages_whatever_make_a_request_that_the_vendor_accepts(
 
 
 @each_vendor
+@unhurried
 @given(request=requests)
 def test_the_same_request_is_always_written_the_same_way(render: Render, complaint: object, request: Request) -> None:
     assert json.dumps(render(request)) == json.dumps(render(request))
@@ -132,6 +135,7 @@ def unmarked(body: dict[str, Any]) -> list[Any]:
 
 
 @each_vendor
+@unhurried
 @given(log=conversations())
 def test_what_was_sent_before_is_the_beginning_of_what_is_sent_later(
     render: Render, complaint: object, log: tuple[list[Message], list[int]]
@@ -144,6 +148,7 @@ def test_what_was_sent_before_is_the_beginning_of_what_is_sent_later(
 
 
 @each_vendor
+@unhurried
 @given(log=conversations())
 def test_every_word_of_a_conversation_reaches_the_model(
     render: Render, complaint: object, log: tuple[list[Message], list[int]]

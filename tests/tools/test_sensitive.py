@@ -105,5 +105,11 @@ def test_the_model_may_read_the_files_that_its_own_output_was_put_in_but_not_wri
     assert why_secret("/data/hf/files", HOME), "the folder itself names other sessions"
 
 
+def test_work_that_is_done_inside_holdfasts_home_is_free():
+    assert why_secret("/data/hf/work/notes.txt", HOME) is None
+    assert why_guarded("/data/hf/work/notes.txt", HOME) is None
+    assert why_guarded("/data/hf/work/.git/hooks/pre-push", HOME)
+
+
 def test_the_reason_names_the_path():
     assert why_secret("~/.ssh/config") == "~/.ssh/config: it holds SSH keys"

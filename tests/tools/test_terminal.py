@@ -77,6 +77,13 @@ async def test_a_command_that_cannot_be_started_is_told(run, scene):
     assert "does not exist" in said(output)
 
 
+async def test_a_command_that_is_too_long_for_the_system_is_told(run):
+    output = await run("true #" + "x" * 500_000)
+
+    assert not output.ok
+    assert "could not be started" in said(output)
+
+
 async def test_it_runs_in_the_folder_that_is_named(run, scene):
     (scene.workdir / "sub").mkdir()
 
@@ -121,6 +128,13 @@ async def test_characters_that_straddle_the_cut_are_not_torn(run):
     text = said(await run("python3 -c \"print('aé€😀' * 30000)\" || perl -CS -e 'print \"aé€😀\" x 30000'"))
 
     assert not any("\udc80" <= letter <= "\udcff" for letter in text)
+
+
+async def test_output_that_is_long_in_bytes_only_is_shown_whole_and_needs_no_file(run, scene):
+    text = said(await run("for i in {1..14000}; do printf é; printf ☃; done"))
+
+    assert text.startswith("é☃" * 14_000 + "\n[exit code 0")
+    assert saved(scene) == []
 
 
 async def test_a_second_call_of_the_same_id_does_not_overwrite_the_first_ones_output(run, scene):

@@ -14,12 +14,13 @@ from holdfast.cli import errors, face, reply, signals
 from holdfast.cli.spinner import Spinner
 from holdfast.engine.engine import Engine, Opening
 from holdfast.interop.visible import one_line, visible
-from holdfast.model.session import Session, messages
+from holdfast.model.session import messages
 from holdfast.providers import choose
 from holdfast.settings import EMBEDDED_MODEL, Settings
 from holdfast.store import sessions
 
-HINT = "This is a very small model that runs inside Holdfast: it shows how things work and knows little. For a better one set OPENAI_API_KEY or ANTHROPIC_API_KEY, or `model` in {file}."
+HINT = """This very small model runs inside Holdfast, without a key: it shows how things work and knows little.
+For a better one set OPENAI_API_KEY or ANTHROPIC_API_KEY, or `model` in {file}."""
 SHOWN_ON_RESUME = 4
 
 
@@ -41,13 +42,15 @@ def converse(opening: Opening) -> int:
         stack = contextlib.AsyncExitStack()
         try:
             engine = runner.run(_enter(stack, settings))
-            session = runner.run(_begin(engine, opening, settings))
-            while (line := _line()) is not None:
-                if line.strip() in ("/quit", "/exit"):
-                    break
+            session_id = runner.run(_resume(engine, opening)) if opening.ref is not None else None
+            _greet(opening.model or settings.model, settings)
+            while (line := _line()) is not None and line.strip() not in ("/quit", "/exit"):
                 if line.strip():
-                    runner.run(_turn(engine, session.id, line))
-            runner.run(_leave(engine, session))
+                    # A session begins with the first words: one in which nothing was said does not exist.
+                    session_id = session_id or runner.run(engine.open(opening)).session.id
+                    runner.run(_turn(engine, session_id, line))
+            if session_id is not None:
+                runner.run(_leave(engine, session_id))
         finally:
             runner.run(stack.aclose())
     return errors.DONE
@@ -58,19 +61,25 @@ async def _enter(stack: contextlib.AsyncExitStack, settings: Settings) -> Engine
     return await stack.enter_async_context(open_engine(app.database, settings, config.environment(), kind="chat"))
 
 
-async def _begin(engine: Engine, opening: Opening, settings: Settings) -> Session:
+async def _resume(engine: Engine, opening: Opening) -> str:
+    """Take a session up again, and show that all of it is here."""
     opened = await engine.open(opening)
     session, entries = await engine.read(opened.session.id)
-    print(f"Holdfast · {session.summary.model} · session {session.id}")
-    if session.summary.model == EMBEDDED_MODEL:
+    if opened.others:
+        face.note(f"several sessions are titled {opening.ref!r}; this is the one used last")
+    count = session.summary.message_count
+    print(f"Session {session.id}: {count} messages, all of them here (proved by hash {session.hash[:12]}…)")
+    for message in messages(entries)[-SHOWN_ON_RESUME:]:
+        print(f"{message.role}: {visible(message.text)}")
+    print()
+    return session.id
+
+
+def _greet(model: str, settings: Settings) -> None:
+    print(f"Holdfast, with {model}. Ctrl-D or /quit leaves; everything is kept.")
+    if model == EMBEDDED_MODEL:
         print(HINT.format(file=settings.home / "config.toml"))
-    if not opened.new:
-        said = messages(entries)
-        print(f"{session.summary.message_count} messages, all of them here (proved by hash {session.hash[:12]})")
-        for message in said[-SHOWN_ON_RESUME:]:
-            print(f"{message.role}: {visible(message.text)}")
-    print("Ctrl-D or /quit leaves; everything is kept.\n")
-    return session
+    print()
 
 
 def _line() -> str | None:
@@ -98,12 +107,8 @@ async def _turn(engine: Engine, session_id: str, said: str) -> None:
     print()
 
 
-async def _leave(engine: Engine, session: Session) -> None:
-    """End the session, if anything was said in it; one that stayed empty goes to the trash."""
+async def _leave(engine: Engine, session_id: str) -> None:
+    """End the session; it can be taken up again at any time."""
     ground = engine.ground
-    found = await ground.database.read(sessions.get, session.id)
-    if found.summary.message_count == 0:
-        await ground.database.write(sessions.trash, session.id, at=ground.clock.now(), reason="nothing was said")
-        return
-    await ground.database.write(sessions.end, session.id, "cli_close", at=ground.clock.now())
-    print(f"Kept as {session.id}; 'holdfast chat --resume {session.id}' takes it up again.")
+    await ground.database.write(sessions.end, session_id, "cli_close", at=ground.clock.now())
+    print(f"Kept as {session_id}; 'holdfast chat --resume {session_id}' takes it up again.")

@@ -128,7 +128,7 @@ def import_(ctx: click.Context, *, files: tuple[str, ...], as_new: bool, as_json
 
     Each file is proved first and imported whole or not at all. Importing one again changes nothing.
     """
-    results = face.with_app(lambda app: _import(app, files, as_new=as_new))
+    results = [_import(name, as_new=as_new) for name in files]
     failed = [result.error for result in results if result.error is not None]
     if failed and len(results) == 1:
         raise failed[0]
@@ -143,22 +143,22 @@ def import_(ctx: click.Context, *, files: tuple[str, ...], as_new: bool, as_json
         ctx.exit(errors.exit_code(failed[0]))
 
 
-async def _import(app: "App", files: tuple[str, ...], *, as_new: bool) -> list[Result]:
-    """One after the other; a file that cannot be imported stops none of the others."""
-    results = []
-    for name in files:
-        try:
-            with _opened(name) as file:
-                parsed = imports.parse(file, "standard input" if name == "-" else name)
-            at = app.clock.now()
-            if as_new:
-                merged = await app.database.write(imports.store_as, parsed, app.ids.make(SESSION), at=at)
-            else:
-                merged = await app.database.write(imports.store, parsed, at=at)
-            results.append(Result(name, merged))
-        except HoldfastError as e:
-            results.append(Result(name, None, e))
-    return results
+def _import(name: str, *, as_new: bool) -> Result:
+    """One file, whole or not at all. One that cannot be imported stops none of the others.
+
+    It is read before the store is opened, so that an interrupt ends the wait for a pipe.
+    """
+    try:
+        with _opened(name) as file:
+            parsed = imports.parse(file, "standard input" if name == "-" else name)
+        return Result(name, face.write(lambda tx, app: _store(tx, app, parsed, as_new=as_new)))
+    except HoldfastError as e:
+        return Result(name, None, e)
+
+
+def _store(tx: Transaction, app: "App", parsed: imports.Log, *, as_new: bool) -> Merged:
+    at = app.clock.now()
+    return imports.store_as(tx, parsed, app.ids.make(SESSION), at=at) if as_new else imports.store(tx, parsed, at=at)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ COMMANDS = {
 @click.option(
     "--home",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     help="Where everything is kept; HOLDFAST_HOME does the same. May stand anywhere on the line. [~/.holdfast]",
 )
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")

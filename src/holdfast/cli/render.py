@@ -4,6 +4,7 @@ Stored text goes through `visible`: what a model or a tool wrote never steers th
 """
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -66,29 +67,34 @@ def size(count: int) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int) -> None:
-    """A table: in a terminal cut to its width, else whole and aligned. `stretch` is the column that gives way."""
-    cells = [[one_line(cell) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        return _plain(columns, cells)
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for number, column in enumerate(columns):
-        shown.add_column(column, no_wrap=True, overflow="ellipsis", ratio=1 if number == stretch else None)
-    for row in cells:
-        shown.add_row(*(Text(cell) for cell in row))
-    console = Console(highlight=False)
-    with console.capture() as captured:
-        console.print(shown)
-    return out(captured.get(), end="")
+    """A table: in a terminal cut to its width, else whole. `stretch` is the column that gives way, and only that one."""
+    cells = [list(columns), *([one_line(cell) for cell in row] for row in rows)]
+    if sys.stdout.isatty():
+        others = sum(max(map(wide, column)) + 2 for n, column in enumerate(zip(*cells, strict=True)) if n != stretch)
+        room = max(shutil.get_terminal_size().columns - others, 10)
+        for row in cells:
+            row[stretch] = cut(row[stretch], room)
+    widths = [max(map(wide, column)) for column in zip(*cells, strict=True)]
+    for number, row in enumerate(cells):
+        line = "  ".join(cell + " " * (width - wide(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+        out(line if number else strong(line))
 
 
-def _plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    for row in (columns, *cells):
-        out("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+def wide(text: str) -> int:
+    """How many columns of a terminal the text takes: a Chinese character takes two, an accent none."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, room: int) -> str:
+    if wide(text) <= room:
+        return text
+    while wide(text) >= room:
+        text = text[: -max(1, (wide(text) - room) // 2)]
+    return text.rstrip() + "…"
 
 
 def strong(text: str) -> str:

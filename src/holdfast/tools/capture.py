@@ -79,9 +79,12 @@ class Capture:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
+            if self._file is None:
+                return
+            os.close(self._file)
+            self._file = None
+            if self.path is not None and self._whole() is not None:
+                self.path.unlink(missing_ok=True)
 
     def _keep(self, chunk: bytes) -> None:
         room = HEAD_BYTES - len(self._head)
@@ -110,14 +113,21 @@ class Capture:
 
     def text(self) -> str:
         """What the model is shown. Bytes that are not UTF-8 stay as lone surrogates."""
+        whole = self._whole()
+        if whole is not None:
+            return whole
         known = bytes(self._head + self._tail)
-        if self.size == len(known):
-            whole = known.decode("utf-8", "surrogateescape")
-            if len(whole) <= SHOWN_CHARS:
-                return whole
         head = bytes(self._head).decode("utf-8", "surrogateescape")[:HEAD_CHARS]
         tail = _from_boundary(known[-TAIL_BYTES:]).decode("utf-8", "surrogateescape")[-TAIL_CHARS:]
         return f"{head}\n[… the middle is left out: {self._where()} …]\n{tail}"
+
+    def _whole(self) -> str | None:
+        """All of it, if that is not too long to show; the file is then not needed."""
+        known = self._head + self._tail
+        if self.size > len(known):
+            return None
+        text = known.decode("utf-8", "surrogateescape")
+        return text if len(text) <= SHOWN_CHARS else None
 
     def _where(self) -> str:
         if self.path is None:

@@ -101,7 +101,8 @@ async def end(process: Process, *, grace_seconds: float = GRACE_SECONDS) -> None
     try:
         if grace_seconds and send(process.pid, signal.SIGTERM):
             deadline = loop.time() + grace_seconds
-            while loop.time() < deadline and await asyncio.to_thread(is_alive, process.pid):  # noqa: ASYNC110 (the system tells nobody when a group ends)
+            # The system tells nobody when a group ends, so it has to be asked.
+            while loop.time() < deadline and await asyncio.to_thread(is_alive, process.pid):  # noqa: ASYNC110
                 await asyncio.sleep(POLL_SECONDS)
     finally:
         send(process.pid, signal.SIGKILL)

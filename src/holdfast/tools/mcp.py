@@ -1,4 +1,4 @@
-"""The tools of configured MCP servers, as tools of the session. The library is imported only when a server is configured."""
+"""The tools of configured MCP servers, as tools of the session. Only then is the library imported."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,10 @@ MAX_PAGES = 100
 MAX_LOG_BYTES = 1_000_000
 MAX_MEDIA_CHARS = 7_000_000
 """Of a picture or a file in a result, written as text: about 5 MB."""
-UNKNOWN = "The outcome is unknown: the server may or may not have done it. Find out before you call it again, and tell the user."
+UNKNOWN = (
+    "The outcome is unknown: the server may or may not have done it. "
+    "Find out before you call it again, and tell the user."
+)
 
 
 class McpServer(msgspec.Struct, frozen=True, kw_only=True):

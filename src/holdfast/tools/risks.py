@@ -36,8 +36,9 @@ HEADERS = frozenset({"for", "case", "select"})
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=.*", re.DOTALL)
 EXECUTES = re.compile(r"-(exec|ok)(dir)?|-[xX]|--exec(-batch)?")
 NO_COMMAND = re.compile(r"-.*|\d+(\.\d+)?[smhd]?|\{\}|", re.DOTALL)
-MAX_LENGTH = 100_000
+MAX_LENGTH = 50_000
 MAX_DEPTH = 8
+MAX_INNER = 100
 MAX_WORD = 1_000
 """Of each word that much is held against a rule; the time some patterns take grows with its square."""
 
@@ -73,34 +74,33 @@ def why_risky(command: str, home: Path | None = None) -> str | None:
     for pattern, reason in _shapes:
         if pattern.search(command):
             return f"`{_short(command)}`: {reason}"
-    return _why_text(command, home, 0)
-
-
-def _why_text(text: str, home: Path | None, depth: int) -> str | None:
-    if depth > MAX_DEPTH:
-        return "the command hides other commands too deep to be checked"
-    try:
-        commands = parse(text)
-    except (ValueError, RecursionError) as e:
-        return f"the command cannot be read and so not be checked ({e})"
-    names = {posixpath.basename(word.text) for command in commands for word in command.words}
-    if names & DATABASE_CLIENTS and _sql.search(text):
-        return f"`{_short(text)}`: it deletes data from a database"
-    checker = _Checker(home, depth)
-    return _first(checker.why(command) for command in commands)
+    return _Checker(home).why_text(command, depth=0)
 
 
 class _Checker:
-    def __init__(self, home: Path | None, depth: int) -> None:
-        self._home = home
-        self._depth = depth
+    """Reads one command. Commands inside commands are counted, so that none can keep it busy."""
 
-    def why(self, command: Command) -> str | None:
+    def __init__(self, home: Path | None) -> None:
+        self._home = home
+        self._inner_left = MAX_INNER
+
+    def why_text(self, text: str, depth: int) -> str | None:
+        try:
+            commands = parse(text)
+        except (ValueError, RecursionError) as e:
+            return f"the command cannot be read and so not be checked ({e})"
+        names = {posixpath.basename(word.text) for command in commands for word in command.words}
+        if names & DATABASE_CLIENTS and _sql.search(text):
+            return f"`{_short(text)}`: it deletes data from a database"
+        return _first(self._why_command(command, depth) for command in commands)
+
+    def _why_command(self, command: Command, depth: int) -> str | None:
         words = _from_program(command.words)
         return (
             self._why_targets(command)
             or self._why_assigned(command.words)
-            or (self._why_program(words, command) if words else None)
+            or (self._why_read(words) if words else None)
+            or (self._why_program(words, command, depth) if words else None)
         )
 
     def _why_targets(self, command: Command) -> str | None:
@@ -113,7 +113,7 @@ class _Checker:
         assigned = takewhile(lambda word: ASSIGNMENT.fullmatch(word.text), words)
         return _first(why_secret(word.text.partition("=")[2], self._home) for word in assigned)
 
-    def _why_program(self, words: list[Word], command: Command) -> str | None:
+    def _why_program(self, words: list[Word], command: Command, depth: int) -> str | None:
         """Why one program with its words is risky; what wrappers such as env and xargs run is looked at too."""
         name = posixpath.basename(words[0].text)
         if _is_hidden(words[0], name):
@@ -124,45 +124,55 @@ class _Checker:
             if rule.fits(texts):
                 return f"`{_short(' '.join(texts))}`: {rule.reason}"
         return (
-            self._why_files(name, arguments)
-            or self._why_code(name, arguments, command)
-            or _first(self._why_program(inner, command) for inner in _wrapped(name, words))
+            _first(why_guarded(path, self._home) for path in _written(name, arguments))
+            or self._why_code(name, arguments, command, depth)
+            or _first(self._why_wrapped(inner, command, depth + 1) for inner in _wrapped(name, words))
         )
 
-    def _why_files(self, name: str, arguments: list[str]) -> str | None:
+    def _why_wrapped(self, words: list[Word], command: Command, depth: int) -> str | None:
+        return self._why_too_deep(depth) or self._why_program(words, command, depth)
+
+    def _why_inner(self, text: str, depth: int) -> str | None:
+        return self._why_too_deep(depth) or self.why_text(text, depth)
+
+    def _why_too_deep(self, depth: int) -> str | None:
+        self._inner_left -= 1
+        is_too_deep = depth > MAX_DEPTH or self._inner_left < 0
+        return "the command hides other commands too deep to be checked" if is_too_deep else None
+
+    def _why_read(self, words: list[Word]) -> str | None:
+        """Why the files that a command names are no business of a model."""
+        name, *arguments = (word.text for word in words)
+        name = posixpath.basename(name)
         if name in SPEAKERS:
             return None
         if name in PATTERN_FIRST and not {"-e", "-f"} & set(arguments):
             arguments = _without_pattern(arguments)
-        if reason := _first(why_guarded(path, self._home) for path in _written(name, arguments)):
-            return reason
         reads_code = name in SCRIPTED or LANGUAGE.fullmatch(name) is not None
         paths = (path for text in arguments for path in _paths(text, is_code=reads_code))
         return _first(why_secret(path, self._home) for path in paths)
 
-    def _why_code(self, name: str, arguments: list[str], command: Command) -> str | None:
+    def _why_code(self, name: str, arguments: list[str], command: Command, depth: int) -> str | None:
         """Why the text that a program is told to run is risky."""
         if name in {"eval", "watch", "ssh"}:
             inner = [text for text in arguments if not text.startswith("-")]
-            return self._why_inner(" ".join(inner[name == "ssh" :]))
+            return self._why_inner(" ".join(inner[name == "ssh" :]), depth + 1)
         if name in SHELLS | {".", "source"} and "<()" in arguments:
             return f"`{name}` runs what another command prints"
         if name in SHELLS:
-            return self._why_shell(name, arguments, command)
+            script = _script(arguments) or command.text_fed
+            return self._why_inner(script, depth + 1) if script else _why_fed(name, arguments, command)
         if name in SCRIPTED and "system" in " ".join(arguments):
             return f"`{name}` runs commands that are hidden in its text"
         return _why_language(name, arguments, command) if LANGUAGE.fullmatch(name) else None
 
-    def _why_shell(self, name: str, arguments: list[str], command: Command) -> str | None:
-        rest = iter(arguments)
-        if any(re.fullmatch(r"-\w*c", text) for text in rest):
-            return self._why_inner(next((text for text in rest if not text.startswith("-")), ""))
-        if command.text_fed:
-            return self._why_inner(command.text_fed)
-        return _why_fed(name, arguments, command)
 
-    def _why_inner(self, text: str) -> str | None:
-        return _why_text(text, self._home, self._depth + 1)
+def _script(arguments: list[str]) -> str | None:
+    """What a shell is told to run by `-c`."""
+    rest = iter(arguments)
+    if any(re.fullmatch(r"-\w*c", text[:MAX_WORD]) for text in rest):
+        return next((text for text in rest if not text.startswith("-")), None)
+    return None
 
 
 def _why_language(name: str, arguments: list[str], command: Command) -> str | None:
@@ -192,7 +202,7 @@ def _from_program(words: list[Word]) -> list[Word]:
 
 
 def _wrapped(name: str, words: list[Word]) -> Iterator[list[Word]]:
-    """The commands a wrapper may run: from its first word that is no option, and from each that may be an option's value."""
+    """The commands a wrapper may run: from its first word that is no option, and from all that may belong to one."""
     if name in {"find", "fd"}:
         places = [place for place, word in enumerate(words, start=1) if EXECUTES.fullmatch(word.text)]
         yield from (words[place:] for place in places if words[place:])
@@ -211,7 +221,7 @@ def _is_hidden(word: Word, name: str) -> bool:
     """Whether the name can only be known by running: computed, or spelt with signs that bash expands."""
     if name in {"[", "[["}:
         return False
-    return (word.is_computed and "$" in name) or bool(re.search(r"[*?\[]|\{.*,.*\}", name))
+    return (word.is_computed and "$" in name) or bool(re.search(r"[*?\[]|\{.*,.*\}", name[:MAX_WORD]))
 
 
 def _without_pattern(arguments: list[str]) -> list[str]:

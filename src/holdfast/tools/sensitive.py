@@ -46,14 +46,15 @@ _default_home = re.compile(r"(^|/)\.holdfast(/|$)")
 MAX_PATH = 1_000
 """Of a longer path the end is looked at: the time some patterns take grows with its square."""
 
-OPEN_FOLDER = "files"
-"""Where in Holdfast's home the model may read: long output of its own calls is kept there."""
+READABLE = ("files", "work")
+"""Where in Holdfast's home the model may read: long output of its own calls is kept there, and perhaps its work."""
+WRITABLE = ("work",)
 
 
 def why_secret(path: str, home: Path | None = None) -> str | None:
     """Why showing this file to a model needs a person's word."""
     plain = normal(path)
-    if _is_ours(plain, home, may_be_open=True):
+    if _is_ours(plain, home, READABLE):
         return f"{path} belongs to Holdfast itself"
     return _reason(path, plain, _secrets)
 
@@ -61,13 +62,13 @@ def why_secret(path: str, home: Path | None = None) -> str | None:
 def why_guarded(path: str, home: Path | None = None) -> str | None:
     """Why writing this file needs a person's word."""
     plain = normal(path)
-    if _is_ours(plain, home, may_be_open=False):
+    if _is_ours(plain, home, WRITABLE):
         return f"{path} belongs to Holdfast itself"
     return _reason(path, plain, [*_secrets, *_guarded])
 
 
 def check_target(real: Path, why: Callable[[str, Path | None], str | None], home: Path | None) -> None:
-    """Refuse a file that was reached by a harmless name: nobody was asked about where a link or a working folder leads."""
+    """Refuse a file that was reached by a harmless name: nobody was asked about where a link leads."""
     if reason := why(str(real), home):
         raise Invalid(f"this leads to a file that needs approval ({reason}); name it by its full path")
 
@@ -83,11 +84,9 @@ def _reason(path: str, plain: str, rules: list[tuple[re.Pattern[str], str]]) -> 
     return f"{path}: {reason}" if reason else None
 
 
-def _is_ours(plain: str, home: Path | None, *, may_be_open: bool) -> bool:
+def _is_ours(plain: str, home: Path | None, open_folders: tuple[str, ...]) -> bool:
     inside = _inside(plain, home)
-    if inside is None:
-        return False
-    return not (may_be_open and inside.startswith(f"{OPEN_FOLDER}/"))
+    return inside is not None and not inside.startswith(tuple(f"{name}/" for name in open_folders))
 
 
 @functools.lru_cache(maxsize=8)
