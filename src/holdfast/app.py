@@ -19,6 +19,7 @@ from holdfast.store.sqlite import open_sqlite
 if TYPE_CHECKING:
     from holdfast.store.search import SearchIndex
 
+STORE = "holdfast.db"
 INDEX = "search.db"
 
 
@@ -68,9 +69,9 @@ def store_file(settings: Settings) -> Path:
 
 
 def index_path(settings: Settings) -> Path:
-    """Where the search index lies: beside the store it is made from, under a name made from the store's."""
+    """Where the search index lies: beside its store, and apart from that of another store in the same folder."""
     path = store_file(settings)
-    return path.with_name(f"{path.stem}-{INDEX}")
+    return path.with_name(INDEX if path.name == STORE else f"{path.stem}-{INDEX}")
 
 
 def migrate_store(settings: Settings, *, check: bool) -> tuple[Path, migrate.Status]:

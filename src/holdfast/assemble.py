@@ -1,6 +1,7 @@
 """Puts an engine together from the settings: which model, which tools, which limits."""
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -29,6 +30,8 @@ from holdfast.store.database import Database
 from holdfast.tools.builtin import builtin
 from holdfast.tools.recall import Recall
 from holdfast.tools.registry import Toolbox
+
+logger = logging.getLogger(__name__)
 
 ATTENDED = ("chat", "gateway")
 """Where somebody can be asked: a question there waits for as long as it takes."""
@@ -129,5 +132,7 @@ async def _toolbox(database: Database, settings: Settings, environment: Mapping[
         )
         for name, mcp in settings.mcp.items()
     ]
-    async with McpServers(servers) as connected:
-        yield Toolbox([*tools, *connected.tools])
+    async with McpServers(servers, logs=settings.home / "logs") as connected:
+        for problem in connected.problems:
+            logger.warning("%s; its tools are not there", problem)
+        yield Toolbox([*tools, *connected.tools()])

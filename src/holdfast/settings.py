@@ -57,6 +57,10 @@ class Options(dict[str, object]):
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the file."""
 
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{path}={_presentable(path, value)!r}" for path, value in _leaves(self))
+        return f"{type(self).__name__}({fields})"
+
 
 class ModelAccess(Section, frozen=True):
     """How to reach a provider. `api_key_env` names the variable that holds the key."""
@@ -179,9 +183,6 @@ class Settings(Section, frozen=True):
     def shown(self) -> dict[str, object]:
         """Every setting by its path, for people: of a secret only whether it is set."""
         return {path: _presentable(path, value) for path, value in _leaves(self)}
-
-    def __repr__(self) -> str:
-        return f"Settings({', '.join(f'{path}={value!r}' for path, value in self.shown().items())})"
 
 
 INTERNAL = ("home", "warnings")

@@ -3,7 +3,7 @@
 import os
 
 ROUNDS = int(os.environ.get("HOLDFAST_TEST_ROUNDS", "0"))
-TURNS = max(1, ROUNDS // 20)
+TURNS = max(1, ROUNDS // 50)
 """Turns that are played and died in, at each call."""
 CUTS = max(2, ROUNDS // 10)
 """Power cuts of each kind."""

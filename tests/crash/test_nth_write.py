@@ -37,7 +37,9 @@ def test_every_call_that_changes_a_file_is_of_a_kind_that_is_tried_and_has_one_t
     assert set(kinds.values()) == {1}
 
 
-@pytest.mark.parametrize(("variant", "moved"), [("everything", set()), ("checkpoints", {"pwrite64"}), ("truncations", {"pwrite64"})])
+@pytest.mark.parametrize(
+    ("variant", "moved"), [("everything", set()), ("checkpoints", {"pwrite64"}), ("truncations", {"pwrite64"})]
+)
 def test_the_wal_is_moved_into_the_file_in_the_midst_of_the_variants_that_are_for_it(
     variant: str, moved: set[str], reference_of: Callable[[str], Reference]
 ) -> None:

@@ -10,8 +10,8 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -24,12 +24,34 @@ from tests.crash.say import Line, acknowledged
 P = ParamSpec("P")
 T = TypeVar("T")
 PHASES = ("open", "attach", "main", "read", "close")
-CHANGING = ("pwrite64", "fdatasync", "ftruncate", "unlink", "mkdir", "write")
+CHANGING = ("pwrite64", "fdatasync", "ftruncate", "unlink", "mkdir", "fchown", "write")
 """The calls by which the writer changes anything; `write` is the acknowledgement itself."""
-NOT_USED = (
-    "pwritev pwritev2 writev fsync sync syncfs sync_file_range truncate fallocate rename renameat renameat2 unlinkat "
-    "link linkat symlink symlinkat mkdirat rmdir copy_file_range sendfile splice msync io_uring_enter"
-).split()
+NOT_USED = [
+    "pwritev",
+    "pwritev2",
+    "writev",
+    "fsync",
+    "sync",
+    "syncfs",
+    "sync_file_range",
+    "truncate",
+    "fallocate",
+    "rename",
+    "renameat",
+    "renameat2",
+    "unlinkat",
+    "link",
+    "linkat",
+    "symlink",
+    "symlinkat",
+    "mkdirat",
+    "rmdir",
+    "copy_file_range",
+    "sendfile",
+    "splice",
+    "msync",
+    "io_uring_enter",
+]
 """Other calls that could change something. They are watched for, so that none comes in unnoticed."""
 SIDE_BY_SIDE = 2
 
@@ -160,7 +182,7 @@ def parse(text: str, phase: str) -> Iterable[Call]:
         thread, name, file = match.groups()
         end = line
         if _LEFT_OPEN in line:
-            resumed = (rest for rest in lines[number + 1 :] if rest.split() [:1] == [thread] and "resumed>" in rest)
+            resumed = (rest for rest in lines[number + 1 :] if rest.split()[:1] == [thread] and "resumed>" in rest)
             end = next(resumed, line)
         yield Call(phase, thread, name, file or "", "(INJECTED)" in end)
         if gate := _GATE.search(line):

@@ -223,7 +223,9 @@ async def everything(play: Play, rounds: int) -> None:
     await play.write("created again", sessions.create, second, SessionOpened(source="api"), at=play.now())
     await play.write("beaten", workers.beat, worker, at=play.now())
     at = play.now()
-    await play.write_together("shared", [lambda tx, s=s: sessions.rename(tx, s, "shared", at=at) for s in (first, second, fork)])
+    await play.write_together(
+        "shared", [lambda tx, s=s: sessions.rename(tx, s, "shared", at=at) for s in (first, second, fork)]
+    )
     await play.write("trashed for good", sessions.trash, fork, at=play.now())
     await play.write("pruned", sessions.prune, fork, before=play.now() + 1)
     await play.write("buried", workers.bury, worker, "the end", at=play.now())

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -284,11 +285,12 @@ async def test_a_provider_that_only_pings_is_given_up_in_the_end(server: Anthrop
         await exchange.event(start(), "message_start")
         while True:
             await exchange.event({"type": "ping"}, "ping")
+            await asyncio.sleep(0.01)
 
     server.acts.append(act)
     provider = AnthropicProvider(KEY, server.url, limits=Limits(first_seconds=0.5, idle_seconds=30.0))
 
-    with pytest.raises(Unreachable, match="sent nothing for 0.5 s"):
+    with pytest.raises(Unreachable, match=r"sent nothing for 0\.5 s"):
         await ask(provider)
 
     await provider.close()

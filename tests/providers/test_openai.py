@@ -320,6 +320,7 @@ CUT = {
     "no JSON": stream(chunk({"content": "half"}), "{never"),
     "no chunk": stream("[1, 2]"),
     "nonsense": stream(chunk({"content": 5})),
+    "an odd thought": stream(chunk({"reasoning": {"odd": 1}, "reasoning_details": ["odd"]})),
 }
 
 
@@ -422,6 +423,14 @@ async def test_a_key_that_cannot_be_one_is_refused_before_anything_is_sent(key: 
         await ask(OpenAiProvider(key))
 
     assert not key.strip() or key.strip() not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8080", "http://", "http://[::1", "http://me:secret@host:port/"])
+async def test_an_address_that_is_none_is_told_without_showing_it(url: str) -> None:
+    with pytest.raises(Unreachable, match="base_url") as raised:
+        await ask(OpenAiProvider(KEY, url))
+
+    assert "secret" not in str(raised.value)
 
 
 async def test_a_server_of_ones_own_needs_no_key(server: OpenAiServer) -> None:

@@ -126,7 +126,7 @@ async def test_the_wal_stays_under_64_megabytes_while_readers_keep_coming(path: 
 
         readers = [asyncio.create_task(keep_reading()) for _ in range(6)]
         largest = 0
-        for number in range(120):
+        for number in range(80):
             await database.write(put, f"key {number % 3}", a_megabyte(number))
             largest = max(largest, wal_of(path).stat().st_size)
         for reader in readers:

@@ -195,11 +195,13 @@ def search(*, query: str, ref: str | None, limit: int, as_json: bool) -> None:
 
 async def _search(app: "App", query: str, ref: str | None, limit: int) -> "tuple[list[Hit], dict[str, str | None]]":
     """The hits and the titles of their sessions. The index is brought up to date first, so that it finds all there is."""
+    from holdfast.store.search import Scope
+
     index = await app.search()
     with render.progress("reading new messages") as update:
         await index.catch_up(update)
     session_id = None if ref is None else (await app.database.read(face.find, ref, trashed=True)).session.id
-    hits = await index.search(query, limit=limit, session_id=session_id)
+    hits = await index.search(query, limit=limit, scope=Scope(session_id=session_id, trashed=session_id is not None))
     titles = await app.database.read(_titles, {hit.session_id for hit in hits})
     return hits, titles
 

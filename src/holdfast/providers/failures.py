@@ -1,4 +1,4 @@
-"""Which failure of ours an answer of a vendor means. One table for all, since compatible servers mix the vendors' words."""
+"""Which failure of ours a vendor's answer means. One table for all: compatible servers mix the vendors' words."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ LONGEST_DETAIL = 300
 
 TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|model_context_window_exceeded|tokens_limit_reached"
-    r"|prompt is too long|input is too long|input length and `?max_tokens|request too large for"
+    r"|prompt is too long|input is too long|input length and `?max_tokens"
     r"|maximum context length|maximum prompt length|maximum model length|max_model_len"
     r"|(?:exceed\w*|longer than|larger than|greater than|over) (?:the |this |its )?(?:model'?s? |available |maximum )*"
     r"context (?:size|length|window|limit)"
@@ -29,9 +29,11 @@ TOO_LONG = re.compile(
 )
 """How OpenAI, Anthropic, Google, Groq, Mistral, xAI, llama.cpp, LM Studio and vLLM say that a request is too long."""
 
+TOO_LARGE_FOR_TIER = re.compile(r"request too large for", re.IGNORECASE)
+"""What OpenAI says with 429 when one request alone is over the limit of a minute: waiting does not help."""
+
 OUT_OF_CREDIT = re.compile(
-    r"insufficient_quota|insufficient (?:balance|credit|quota)|credit balance is too low|billing|exceeded your current quota",
-    re.IGNORECASE,
+    r"insufficient_quota|insufficient (?:balance|credit|funds|quota)|credit balance is too low|billing_", re.IGNORECASE
 )
 
 SAYS_STATUS = {
@@ -52,7 +54,7 @@ SAYS_STATUS = {
 }
 """The status that an error inside a stream would have had: there the HTTP status is always 200."""
 
-_keys = re.compile(r"\b(?:sk|pk|key|xai|gsk|AIza)[-_][\w*.-]{6,}|(?<=[Bb]earer )\S+")
+_keys = re.compile(r"\b(?:sk|pk|xai|gsk)[-_][\w*.-]{6,}|\bAIza[\w*-]{6,}|(?<=[Bb]earer )\S+")
 
 
 class Complaint(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,16 +75,15 @@ def failure(complaint: Complaint) -> ProviderFailed:
     who, status = complaint.who, _status(complaint)
     said = " ".join((*complaint.codes, complaint.text))
     detail = _detail(complaint.text)
-    if status == 413 or TOO_LONG.search(said):
-        return ContextTooLong(
-            f"the request is too long for {complaint.model}: compact the session or choose a model with a larger window{detail}"
-        )
+    if status == 413 or (TOO_LARGE_FOR_TIER if status == 429 else TOO_LONG).search(said):
+        what = f"the request is too long for {complaint.model}"
+        return ContextTooLong(f"{what}: compact the session or choose a model with a larger window{detail}")
     if status == 402 or (status in {400, 403, 429} and OUT_OF_CREDIT.search(said)):
         return Refused(f"{who} says the account has no credit left: top it up or choose another model")
-    if status in {401, 403}:
-        return AuthFailed(
-            f"{who} did not accept the key for {complaint.model} ({status}): check the key and its rights"
-        )
+    if status == 401:
+        return AuthFailed(f"{who} did not accept the key (401): check it in the settings or the environment")
+    if status == 403:
+        return AuthFailed(f"{who} does not allow the key to use {complaint.model} (403): check its rights{detail}")
     if status == 404:
         return Refused(
             f"{who} does not know {complaint.model} (404): check the name of the model and the address{detail}"

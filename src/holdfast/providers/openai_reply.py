@@ -44,9 +44,9 @@ class _Call(msgspec.Struct, frozen=True):
 class _Delta(msgspec.Struct, frozen=True):
     content: str | list[dict[str, object]] | None = None
     refusal: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    reasoning_details: list[dict[str, object]] | None = None
+    reasoning_content: object = None
+    reasoning: object = None
+    reasoning_details: object = None
     tool_calls: list[_Call] | None = None
 
 
@@ -133,11 +133,12 @@ class Draft:
     def _hear(self, delta: _Delta) -> Iterator[Delta]:
         for field in REASONING_FIELDS:
             thought = getattr(delta, field)
-            if thought is not None and self._field in {"", field}:
+            if isinstance(thought, str) and self._field in {"", field}:
                 self._field = field
                 yield from self._think(thought)
-        for detail in delta.reasoning_details or ():
-            self._keep(detail)
+        for detail in delta.reasoning_details if isinstance(delta.reasoning_details, list) else ():
+            if isinstance(detail, dict):
+                self._keep(detail)
         if isinstance(delta.content, list):
             for item in delta.content:
                 yield from self._hear_item(item)

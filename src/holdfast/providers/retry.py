@@ -2,15 +2,15 @@
 
 Who decides what. A provider never asks twice; this does, for all of them. A failure that may pass (too many
 requests, no connection, a broken reply) is tried again on the same model, later each time. When the tries are used
-up, and at once for a failure that will not pass here (the key, a refusal), the next model is asked. A context that is
-too long is nobody's to try: it is raised at once, to be compacted.
+up, and at once for a failure that will not pass here (the key, a refusal), the next model is asked. A context that
+is too long is nobody's to try: it is raised at once, to be compacted.
 
-What was streamed before a failure is void. If any of it was passed on, `Restarted` comes before the next
-try's words, so that the consumer can throw its draft away. When nothing is left to try, the failure of the model that was
-chosen is raised, with a note of what became of the others; the draft then stays with the consumer, as far as it got.
+What was streamed before a failure is void. If any of it was passed on, `Restarted` comes before the next try's
+words, so that the consumer can throw its draft away. When nothing is left to try, the failure of the model that
+was chosen is raised, with a note of what became of the others; the draft then stays with the consumer.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -66,7 +66,7 @@ async def ask_with_retries(
     sleep: Sleep,
     chance: Chance,
     policy: Policy = POLICY,
-) -> AsyncIterator[Delta | Reply | Restarted]:
+) -> AsyncGenerator[Delta | Reply | Restarted, None]:
     """Stream the first whole reply that one of the candidates gives; the first is the chosen model, the rest stand in.
 
     Raises ContextTooLong at once, and any other failure when nothing is left to try. Closing the iterator stops the
@@ -74,27 +74,29 @@ async def ask_with_retries(
     """
     assert candidates, "there is no model to ask"
     failures: list[tuple[Candidate, ProviderFailed]] = []
-    for place, candidate in enumerate(candidates):
+    tried = 1
+    while len(failures) < len(candidates):
+        candidate = candidates[len(failures)]
         asked = msgspec.structs.replace(request, model=candidate.model)
-        for tried in range(1, policy.tries + 1):
-            spoken = False
-            try:
-                async with aclosing(_stream(candidate.provider, asked)) as stream:
-                    async for item in stream:
-                        spoken = True
-                        yield item
-            except ContextTooLong:
-                raise
-            except ProviderFailed as e:
-                failed = e
-            else:
+        spoken = False
+        try:
+            async with aclosing(_stream(candidate.provider, asked)) as stream:
+                async for item in stream:
+                    spoken = True
+                    yield item
                 return
-            wait = delay(policy, tried, chance(), _retry_after(failed)) if failed.retryable else None
-            if spoken and (wait is not None or place + 1 < len(candidates)):
-                yield Restarted(str(failed))
-            if wait is None:
-                failures.append((candidate, failed))
-                break
+        except ContextTooLong:
+            raise
+        except ProviderFailed as e:
+            failed = e
+        wait = delay(policy, tried, chance(), _retry_after(failed)) if failed.retryable else None
+        tried += 1
+        if wait is None:
+            failures.append((candidate, failed))
+            tried = 1
+        if spoken and len(failures) < len(candidates):
+            yield Restarted(str(failed))
+        if wait is not None:
             await sleep(wait)
     raise _told(failures)
 

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.model.errors import AuthFailed
+from holdfast.model.errors import AuthFailed, Unreachable
 
 NO_KEY = "none"
 """What is sent to a server of one's own that asks for no key; the SDKs insist on some."""
@@ -15,12 +15,8 @@ class Server(msgspec.Struct, frozen=True):
 
     provider: str
     base_url: str
+    host: str
     api_key: str
-
-    @property
-    def host(self) -> str:
-        parts = urlsplit(self.base_url)
-        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
     @property
     def who(self) -> str:
@@ -34,4 +30,16 @@ def locate(provider: str, *, api_key: str, base_url: str | None, official: str) 
         raise AuthFailed(f"there is no key for {provider}: set {provider.upper()}_API_KEY or choose another model")
     if not (key.isascii() and key.isprintable()):
         raise AuthFailed(f"the key for {provider} holds characters that no key has: copy it again")
-    return Server(provider, base_url or official, key or NO_KEY)
+    address = official if base_url is None else base_url
+    return Server(provider, address, _host(provider, address), key or NO_KEY)
+
+
+def _host(provider: str, address: str) -> str:
+    try:
+        parts = urlsplit(address)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError as e:
+        raise Unreachable(f"the address for {provider} cannot be read: check its base_url") from e
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise Unreachable(f"the address for {provider} is none of the web: check its base_url")
+    return parts.hostname + port

@@ -3,11 +3,12 @@
 SQLite's backup interface copies one snapshot into `FILE.partial`, which is then proved (the database's own
 check, every hash, every head against the snapshot), flushed, and only then renamed. Until the rename
 nothing under the name FILE has changed; a crash leaves at most the partial file, which the next backup
-overwrites.
+overwrites. The hashes prove the logs; a digest behind the last page proves everything else.
 """
 
 import fcntl
 import glob
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -23,6 +24,10 @@ from holdfast.store.verify import Report
 
 PAGES = 2_000
 """About 8 MB a step: often enough for a progress bar and for Ctrl-C."""
+
+BLOCK_BYTES = 1024 * 1024
+SEAL = b"holdfast backup sha256 "
+SEAL_BYTES = len(SEAL) + 64
 
 Head = tuple[str, int, str]
 Stages = Callable[[str, int, int], None]
@@ -66,6 +71,7 @@ def copy(source: apsw.Connection, store: Path, target: Path, *, sound: bool, on_
     with only_ours(partial) as descriptor:
         try:
             heads, current = copy_pages(source, store, partial, sound=sound, on_progress=on_progress)
+            _seal(descriptor)
             report = prove(partial, heads, current=current, on_progress=on_progress)
             if sound and not report.ok:
                 raise Corrupt(f"nothing was saved as {target}: the copy of {store} has faults; {first_fault(report)}")
@@ -149,6 +155,8 @@ def _copy_all(source: apsw.Connection, copied: apsw.Connection, on_progress: Sta
 
 def prove(path: Path, heads: list[Head] | None, *, current: bool, on_progress: Stages = nothing) -> Report:
     """Check a copy by itself and, if given, against the heads it must have."""
+    if not is_unbroken(path):
+        return Report(problems=[verify.Problem("its bytes are not those that were written; the digest does not fit")])
     try:
         with closing(open_copy(path)) as connection:
             tx = SqliteTransaction(connection)
@@ -160,6 +168,34 @@ def prove(path: Path, heads: list[Head] | None, *, current: bool, on_progress: S
     except (apsw.Error, UnicodeDecodeError) as e:
         return Report(problems=[verify.Problem(f"it cannot be read: {e}")])
     return report
+
+
+def _seal(descriptor: int) -> None:
+    """Write the digest of all bytes so far behind them, where SQLite does not look."""
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    seal = SEAL + _digest(descriptor, size).encode("ascii")
+    while seal:
+        seal = seal[os.write(descriptor, seal) :]
+
+
+def is_unbroken(path: Path) -> bool:
+    """Whether every byte is as it was when the copy was sealed; True also for one that never was."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        size = os.lseek(descriptor, 0, os.SEEK_END) - SEAL_BYTES
+        seal = os.pread(descriptor, SEAL_BYTES, max(size, 0))
+        if not seal.startswith(SEAL):
+            return True
+        return seal == SEAL + _digest(descriptor, size).encode("ascii")
+    finally:
+        os.close(descriptor)
+
+
+def _digest(descriptor: int, size: int) -> str:
+    digest = hashlib.sha256()
+    for at in range(0, size, BLOCK_BYTES):
+        digest.update(os.pread(descriptor, min(BLOCK_BYTES, size - at), at))
+    return digest.hexdigest()
 
 
 def open_copy(path: Path) -> apsw.Connection:

@@ -1,8 +1,8 @@
 """How a query becomes words to look for, and words become trigrams: the pure part of search.
 
 A text is found if it holds every needle of the query, whatever the case. The index knows only which
-trigrams a text holds, so it names candidates: always all that fit, often some that do not. The
-candidates are then read and compared with `is_in`, which alone decides.
+trigrams and which letters a text holds, so it names candidates: always all that fit, often some that
+do not. The candidates are then read and compared with `holds`, which alone decides.
 """
 
 import hashlib
@@ -37,9 +37,13 @@ class Needle(msgspec.Struct, frozen=True):
         return any(form in folded for form in self.forms)
 
     @property
+    def shortest(self) -> int:
+        return min(len(form) for form in self.forms)
+
+    @property
     def is_short(self) -> bool:
-        """Whether it has no trigram of its own in some spelling."""
-        return any(len(form) < GRAM for form in self.forms)
+        """Whether in some spelling it has no trigram."""
+        return self.shortest < GRAM
 
 
 def fold(text: str) -> str:
@@ -92,10 +96,28 @@ def storable(text: str) -> str:
     return text
 
 
+def letters(text: str) -> str:
+    """The different letters of a text, as words for the index of letters."""
+    return " ".join([_letter(each) for each in set(fold(text))])
+
+
+def _letter(letter: str) -> str:
+    return f"{ord(letter):x}"
+
+
 def badge(session_id: str) -> str:
     """A trigram of private letters that marks the events of a session; two sessions may share one."""
-    digest = hashlib.blake2b(session_id.encode("utf-8", "replace"), digest_size=6).digest()
+    digest = _digest(session_id)
     return "".join(chr(0xF0000 + int.from_bytes(digest[i : i + 2], "big") % 0x8000) for i in (0, 2, 4))
+
+
+def badge_word(session_id: str) -> str:
+    """The same for the index of letters: a word that no letter has."""
+    return "s" + _digest(session_id).hex()
+
+
+def _digest(session_id: str) -> bytes:
+    return hashlib.blake2b(session_id.encode("utf-8", "replace"), digest_size=6).digest()
 
 
 def trigrams(form: str, limit: int = MAX_GRAMS) -> list[str]:
@@ -125,6 +147,11 @@ def any_of(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")"
 
 
-def expression(needle: Needle, limit: int = MAX_GRAMS) -> str:
+def by_trigrams(needle: Needle, limit: int = MAX_GRAMS) -> str:
     """The query that names all texts which could hold the needle, by its trigrams."""
     return any_of([all_of([quoted(gram) for gram in trigrams(form, limit)]) for form in needle.forms])
+
+
+def by_letters(needle: Needle) -> str:
+    """The same by its letters."""
+    return any_of([all_of([quoted(_letter(each)) for each in dict.fromkeys(form)]) for form in needle.forms])

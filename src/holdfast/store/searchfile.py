@@ -1,11 +1,11 @@
-"""The search index as a file: opened, filled, asked, and thrown away when it is damaged.
+"""The search index as a file: opened, filled, asked, and thrown away when it is bad.
 
-It holds nothing that is not in the store, so nothing is ever repaired: a file that cannot be read, or
-is of an older format, or of another store, is removed and a new one begun. Other processes may have it open. They keep
-the removed file until they look at the path again, which they do before each use, and then take the
-new one. Three rules make that safe: whoever opens or removes it holds a lock beside it; nobody
-removes a file but the one he found bad; and closing never touches the WAL's name, which may by then
-belong to the next file. All methods block and belong to one thread.
+It holds nothing that is not in the store, so nothing is ever repaired: a file that cannot be read, is
+of an older format or belongs to another store is removed, and a new one begun. Other processes may
+have it open: they keep the removed file until they look at the path again, which they do before each
+use, and then take the new one. Three rules make that safe. Whoever opens or removes the file holds a
+lock beside it. Nobody removes a file but the one he found bad. And closing never touches the name of
+the WAL, which by then may belong to the next file. All methods block, and belong to one thread.
 """
 
 import fcntl
@@ -15,31 +15,44 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import apsw
 import msgspec
 
-from holdfast.model.errors import DiskFull, HoldfastError, ReadOnly, Unavailable, Unsupported
-from holdfast.store import files, queries
+from holdfast.model.errors import DiskFull, HoldfastError, IoFailed, ReadOnly, Unavailable, Unsupported
+from holdfast.store import files, grams, queries
 from holdfast.store.database import Value
-from holdfast.store.grams import MAX_GRAMS, Needle, all_of, any_of, badge, expression, indexed, quoted, term_range
+from holdfast.store.grams import Needle
 
 T = TypeVar("T")
 
 FORMAT = 1
-"""Raised whenever older files would miss something: other grams, other words of an event."""
+"""Raised whenever older files would miss something: other grams, other words of an event. The schema says it too."""
 BUSY_SECONDS = 5.0
-"""How long to wait for another process that fills the same index; a batch takes it about one."""
+"""How long to wait for another process that fills the same index: a batch takes it a second or so."""
 LOCK_SECONDS = 10.0
+"""How long to wait for another process that opens it, which takes it milliseconds."""
 MAX_NEEDLES = 16
 """How many needles the index is asked for; the comparison looks at all."""
 FEW_TERMS = 256
-"""A short needle that begins more terms than this is left to the comparison, if another needle narrows the search."""
+"""A short needle that begins more terms than this is common, and asking for each would take longer than it saves."""
+
+# What SQLite says about a file that is not, or no longer, what we wrote.
+_DAMAGE = (
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.IOError,
+    apsw.SQLError,
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.FormatError,
+    apsw.InternalError,
+)
 
 
 class Damaged(Exception):
-    """The file was bad and a new, empty one is in its place."""
+    """The file was bad, and a new and empty one is in its place."""
 
 
 class State(msgspec.Struct, frozen=True):
@@ -58,9 +71,17 @@ class Piece(msgspec.Struct, frozen=True):
     text: str
 
 
+class Plan(msgspec.Struct, frozen=True):
+    """A question to the index."""
+
+    query: Literal["by_grams", "by_letters"]
+    expression: str
+
+
 class SearchFile:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, busy_seconds: float) -> None:
         self.path = path
+        self._busy_seconds = busy_seconds
         self._queries = queries.load()
         self._connection: apsw.Connection | None = None
         self._inode = 0
@@ -70,25 +91,26 @@ class SearchFile:
         return self._use(self._state)
 
     def begin(self, store_id: str) -> State:
-        """Make an empty index one of this store; if it is begun already, say how far it is."""
+        """Make a new index one of this store, or say how far the one that is there is."""
 
         def work(connection: apsw.Connection) -> State:
             state = self._state(connection)
             if state is None:
                 state = State(store_id, 0, "")
-                self._settle(connection, state)
+                self._run(connection, "settle", msgspec.structs.asdict(state))
             return state
 
         return self._use(work, writes=True)
 
     def add(self, pieces: Sequence[Piece], before: State, after: State) -> bool:
-        """Index these events, which lead from one state to the next; False if another process has moved on from there."""
+        """Index these events, which lead from one state to the next; False if somebody has moved on from there."""
 
         def work(connection: apsw.Connection) -> bool:
             if self._state(connection) != before:
                 return False
-            connection.executemany(self._queries["search.add"], map(_row, pieces))
-            self._settle(connection, after)
+            for piece in pieces:
+                self._add(connection, piece)
+            self._run(connection, "settle", msgspec.structs.asdict(after))
             return True
 
         return self._use(work, writes=True)
@@ -97,21 +119,23 @@ class SearchFile:
         """Drop events that the store no longer has."""
 
         def work(connection: apsw.Connection) -> None:
-            connection.executemany(self._queries["search.forget"], [{"position": each} for each in positions])
+            for position in positions:
+                self._run(connection, "forget_grams", {"position": position})
+                self._run(connection, "forget_letters", {"position": position})
 
         self._use(work, writes=True)
 
-    def plan(self, wanted: Sequence[Needle], session_id: str | None) -> str | None:
-        """What to ask for candidates; None if no event can fit."""
+    def plan(self, wanted: Sequence[Needle], session_id: str | None) -> Plan | None:
+        """How to ask for the needles; None if no event can fit."""
         return self._use(lambda connection: self._plan(connection, wanted, session_id))
 
-    def candidates(self, plan: str, *, before: int, count: int) -> list[int]:
-        """Positions of events that may fit, newest first: all that fit are among them."""
-        params: dict[str, Value] = {"expression": plan, "before": before, "count": count}
-        return self._use(lambda connection: cast("list[int]", self._column(connection, "search.candidates", params)))
+    def candidates(self, plan: Plan, *, before: int, count: int) -> list[int]:
+        """Positions of events that may fit, newest first. All that fit are among them."""
+        params: dict[str, Value] = {"expression": plan.expression, "before": before, "count": count}
+        return cast("list[int]", self._use(lambda connection: self._run(connection, plan.query, params)))
 
     def renew(self) -> None:
-        """Remove the file, unless another process has done so meanwhile, and begin a new one."""
+        """Remove the file, unless somebody has done so meanwhile, and begin a new one."""
         with self._locked():
             if self._is_current():
                 self._remove()
@@ -123,60 +147,69 @@ class SearchFile:
             self._connection.close(True)
             self._connection = None
 
-    # What is done on the connection.
+    # What is asked of the connection.
+
+    def _run(self, connection: apsw.Connection, query: str, params: Mapping[str, Value]) -> list[Value]:
+        """The first column."""
+        rows = connection.execute(self._queries[f"search.{query}"], params).fetchall()
+        return [cast("Value", row[0]) for row in rows]
 
     def _state(self, connection: apsw.Connection) -> State | None:
         rows = connection.execute(self._queries["search.state"]).fetchall()
-        return State(*rows[0]) if rows else None
+        return State(*cast("tuple[str, int, str]", rows[0])) if rows else None
 
-    def _settle(self, connection: apsw.Connection, state: State) -> None:
-        connection.execute(self._queries["search.settle"], msgspec.structs.asdict(state))
+    def _add(self, connection: apsw.Connection, piece: Piece) -> None:
+        session, position = piece.session_id, piece.position
+        text, letters = grams.indexed(piece.text), grams.letters(piece.text)
+        self._run(connection, "add_grams", {"position": position, "text": text, "session": grams.badge(session)})
+        self._run(
+            connection, "add_letters", {"position": position, "letters": letters, "session": grams.badge_word(session)}
+        )
 
-    def _column(self, connection: apsw.Connection, query: str, params: Mapping[str, Value]) -> list[Value]:
-        return [cast("Value", row[0]) for row in connection.execute(self._queries[query], params).fetchall()]
-
-    def _plan(self, connection: apsw.Connection, wanted: Sequence[Needle], session_id: str | None) -> str | None:
-        long = sorted((needle for needle in wanted if not needle.is_short), key=_length, reverse=True)[:MAX_NEEDLES]
-        short = sorted((needle for needle in wanted if needle.is_short), key=_length, reverse=True)[:MAX_NEEDLES]
-        parts = [expression(needle, MAX_GRAMS // len(long)) for needle in long]
+    def _plan(self, connection: apsw.Connection, wanted: Sequence[Needle], session_id: str | None) -> Plan | None:
+        by_length = sorted(wanted, key=lambda needle: needle.shortest, reverse=True)
+        long = [needle for needle in by_length if not needle.is_short][:MAX_NEEDLES]
+        short = [needle for needle in by_length if needle.is_short][:MAX_NEEDLES]
+        parts = [grams.by_trigrams(needle, grams.MAX_GRAMS // len(long)) for needle in long]
         for needle in short:
-            terms = self._beginnings(connection, needle, FEW_TERMS + 1)
+            terms = self._beginnings(connection, needle)
             if not terms:
                 return None
             if len(terms) <= FEW_TERMS:
-                parts.append(any_of(terms))
-        if not parts:
-            parts = [any_of(self._beginnings(connection, short[0], -1))]
-        if session_id is not None:
-            parts.append(quoted(badge(session_id)))
-        return all_of(parts)
+                parts.append(grams.any_of(terms))
+        if parts:
+            marks = [] if session_id is None else [grams.quoted(grams.badge(session_id))]
+            return Plan("by_grams", grams.all_of(parts + marks))
+        marks = [] if session_id is None else [grams.quoted(grams.badge_word(session_id))]
+        return Plan("by_letters", grams.all_of([grams.by_letters(needle) for needle in short] + marks))
 
-    def _beginnings(self, connection: apsw.Connection, needle: Needle, count: int) -> list[str]:
-        """For each spelling of a short needle the terms that begin with it; of one that is not short, its trigrams."""
+    def _beginnings(self, connection: apsw.Connection, needle: Needle) -> list[str]:
+        """What to ask for each spelling: for a short one the terms that begin with it, if they are few, else its trigrams."""
         found: list[str] = []
         for form in needle.forms:
-            if Needle((form,)).is_short:
-                low, high = term_range(form)
-                terms = self._column(connection, "search.terms", {"low": low, "high": high, "count": count})
-                found += [quoted(cast("str", term)) for term in terms]
+            if len(form) < grams.GRAM:
+                low, high = grams.term_range(form)
+                terms = self._run(connection, "terms", {"low": low, "high": high, "count": FEW_TERMS + 1})
+                found += [grams.quoted(cast("str", term)) for term in terms]
             else:
-                found.append(expression(Needle((form,))))
+                found.append(grams.by_trigrams(Needle((form,))))
         return found
 
     # The file and its connection.
 
     def _use(self, work: Callable[[apsw.Connection], T], *, writes: bool = False) -> T:
-        """Run the work on the file that is at the path now, in one transaction. Raises Damaged when that cannot be read."""
+        """Run the work in a transaction on the file that is at the path now. Raises Damaged if that one was bad."""
         try:
             connection = self._current()
             with _transaction(connection, "BEGIN IMMEDIATE" if writes else "BEGIN"):
                 return work(connection)
         except apsw.Error as e:
-            known = self._named(e)
-            if known is not None:
+            if (known := self._named(e)) is not None:
                 raise known from e
+            if not isinstance(e, _DAMAGE) or (isinstance(e, apsw.SQLError) and str(e).startswith("fts5:")):
+                raise  # a mistake of ours, such as an expression FTS5 cannot read; no new file would mend it
             self.renew()
-            raise Damaged(f"the search index {self.path} was damaged ({e}) and is begun anew") from e
+            raise Damaged(f"the search index {self.path} was damaged ({e}); it is built anew") from e
 
     def _current(self) -> apsw.Connection:
         if self._connection is None or not self._is_current():
@@ -193,34 +226,36 @@ class SearchFile:
             return False
 
     def _open(self) -> None:
-        """Open the file, or a new one if there is none or none of use."""
+        """Open the file, or a new one if there is none of use."""
         try:
-            usable = self._connect()
+            if self._connect():
+                return
         except apsw.Error as e:
-            if (known := self._named(e)) is not None:
-                raise known from e
-            usable = False
-        if not usable:
-            self.close()
-            self._remove()
+            if not isinstance(e, _DAMAGE):
+                raise self._named(e) or e from e
+        self.close()
+        self._remove()
+        try:
             self._connect()
+        except apsw.Error as e:
+            raise self._named(e) or IoFailed(f"no search index can be kept at {self.path}: {e}") from e
 
     def _connect(self) -> bool:
-        """Open the file, filling in the schema if it is new; False if it is of an older format."""
+        """Open the file, with the schema in place if it is new; False if it is of an older format."""
         if not self.path.exists():
-            self._remove()  # a WAL without its file would be taken for the new file's
+            self._remove()
         files.prepare(self.path)
         self._connection = connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
         self._inode = self.path.stat().st_ino
-        connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+        connection.set_busy_timeout(int(self._busy_seconds * 1000))
         persist = array("i", [1])
         connection.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, persist.buffer_info()[0])
         connection.execute(self._queries["search.settings"]).fetchall()
         found = cast("int", connection.pragma("user_version"))
         if found > FORMAT:
             raise Unsupported(
-                f"the search index {self.path} was made by a newer release; use that one, or remove the file: "
-                "it is built anew from the store"
+                f"the search index {self.path} was made by a newer release: use that one, or remove the file, "
+                "and it is built anew"
             )
         if found == 0:
             with _transaction(connection, "BEGIN IMMEDIATE"):
@@ -228,41 +263,36 @@ class SearchFile:
         return found in (0, FORMAT)
 
     def _remove(self) -> None:
-        """The file first: SQLite ignores a WAL that has none, but would replay it into a later one."""
+        """The file goes first: SQLite throws a WAL away that has none, but would play it into another."""
         for end in ("", "-wal", "-shm"):
             self.path.with_name(self.path.name + end).unlink(missing_ok=True)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone among all processes in opening and removing."""
+        """Alone among all processes in opening and removing the file."""
         path = self.path.with_name(self.path.name + "-lock")
         files.prepare(path)
-        descriptor = os.open(path, os.O_RDWR)
         try:
-            _lock(descriptor, path)
-            yield
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(path, os.O_RDWR)
+            try:
+                _lock(descriptor, path)
+                yield
+            finally:
+                os.close(descriptor)
+        except OSError as e:
+            raise ReadOnly(f"cannot keep a search index at {self.path}: {e.strerror}") from e
 
     def _named(self, error: apsw.Error) -> HoldfastError | None:
-        """The error as ours if it is about the world around the file; None if the file itself is bad."""
+        """The error as ours if it is about the world around the file; None if it is about the file."""
         match error:
             case apsw.FullError():
-                return DiskFull(f"the disk is full: the search index {self.path} cannot grow; messages are not affected")
+                return DiskFull(f"the disk is full: the search index {self.path} cannot grow; no message is affected")
             case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError() | apsw.AuthError():
                 return ReadOnly(f"cannot write to the search index {self.path}: {error}")
             case apsw.BusyError() | apsw.LockedError():
-                return Unavailable(f"the search index {self.path} is locked by another process; try again when it is done")
+                return Unavailable(f"another process has locked the search index {self.path}; try again soon")
             case _:
                 return None
-
-
-def _row(piece: Piece) -> dict[str, Value]:
-    return {"position": piece.position, "text": indexed(piece.text), "session": badge(piece.session_id)}
-
-
-def _length(needle: Needle) -> int:
-    return min(len(form) for form in needle.forms)
 
 
 @contextmanager
@@ -280,10 +310,8 @@ def _lock(descriptor: int, path: Path) -> None:
     limit = time.monotonic() + LOCK_SECONDS
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
             if time.monotonic() > limit:
                 raise Unavailable(f"another process has held {path} for {LOCK_SECONDS:.0f} s") from e
             time.sleep(0.01)
-        else:
-            return

@@ -30,7 +30,9 @@ def snippet(text: str, folded: str, wanted: Sequence[Needle]) -> tuple[str, tupl
     line, places = _one_line(window)
     before = MORE if start > 0 else ""
     after = MORE if start + WIDTH < len(text) else ""
-    marks = ((places[a] + len(before), places[b - 1] + 1 + len(before)) for a, b in _spans(window, folded, offset, wanted))
+    marks = (
+        (places[a] + len(before), places[b - 1] + 1 + len(before)) for a, b in _spans(window, folded, offset, wanted)
+    )
     return before + line + after, _merged(marks)
 
 

@@ -315,6 +315,8 @@ class SqliteDatabase:
             else:
                 self._connection.set_busy_handler(_Patience(TRUNCATE_SECONDS))
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            log.info("another process uses the WAL of %s; it is moved as it grows", self.path)
         except apsw.Error as e:
             log.warning("the checkpoint of %s failed (%s); it is tried again as the WAL grows", self.path, e)
         finally:

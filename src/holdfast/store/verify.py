@@ -80,8 +80,9 @@ async def verify(database: Database, ids: Iterable[str] | None = None, on_progre
             for session_id in ids:
                 report.add(await _prove(database, session_id, on_progress))
             return report
-        report.problems += await database.read(check_database)
-        total = await database.read(_count_events)
+        report.problems += await _check(database, integrity)
+        report.problems += await _check(database, strays)
+        total = await _total(database)
         async for session_id in _every(database):
             report.add(await _prove(database, session_id, _behind(report.events, total, on_progress)))
     except DAMAGE as e:
@@ -91,8 +92,8 @@ async def verify(database: Database, ids: Iterable[str] | None = None, on_progre
 
 def verify_copy(tx: Transaction, *, summaries: bool = True, on_progress: Progress = _nothing) -> Report:
     """Prove a copy that nobody else uses, on one connection; without `summaries`, one of an older schema."""
-    report = Report(problems=check_database(tx))
-    total = _count_events(tx)
+    report = Report(problems=integrity(tx) + strays(tx))
+    total = count(tx)[1]
     for session_id in every_id(tx):
         walk = begin(tx, session_id, summaries=summaries)
         while not walk.done:
@@ -103,13 +104,15 @@ def verify_copy(tx: Transaction, *, summaries: bool = True, on_progress: Progres
 
 
 async def _prove(database: Database, session_id: str, on_progress: Progress) -> Walk:
+    walk = Walk(session_id)
     try:
         walk = await database.read(begin, session_id)
         while not walk.done:
             await database.read(advance, walk)
             on_progress(walk.seq, walk.last)
     except DAMAGE as e:
-        return Walk(session_id, problem=Problem(str(e), session_id))
+        _fault(walk, str(e))
+        return walk
     if walk.problem is not None and (await database.read(begin, session_id)).last == 0:
         return Walk(session_id)  # it was pruned meanwhile
     return conclude(walk)
@@ -130,24 +133,30 @@ def count(tx: Transaction) -> tuple[int, int]:
     return cast("tuple[int, int]", tx.one("sessions.count"))
 
 
-def _count_events(tx: Transaction) -> int:
-    """For the progress only: a damaged table must not end the walk before it began."""
-    try:
-        return count(tx)[1]
-    except DAMAGE:
-        return 0
-
-
-def check_database(tx: Transaction) -> list[Problem]:
+def integrity(tx: Transaction) -> list[Problem]:
     """What the database finds wrong with its own structure."""
+    return [Problem(f"the database says: {row[0]}") for row in tx.all("verify.integrity") if row[0] != "ok"]
+
+
+def strays(tx: Transaction) -> list[Problem]:
+    """Rows that belong to nothing."""
+    found = {(row[0], row[2]) for row in tx.all("verify.strays")}
+    return [Problem(f"rows of the table {table} belong to nothing in {parent}") for table, parent in found]
+
+
+async def _check(database: Database, check: Callable[[Transaction], list[Problem]]) -> list[Problem]:
     try:
-        found = [Problem(f"the database says: {row[0]}") for row in tx.all("verify.integrity") if row[0] != "ok"]
-        strays = [
-            Problem(f"a row of the table {row[0]} belongs to nothing in {row[2]}") for row in tx.all("verify.strays")
-        ]
+        return await database.read(check)
     except DAMAGE as e:
         return [Problem(str(e))]
-    return found + strays
+
+
+async def _total(database: Database) -> int:
+    """For the progress only: a damaged table must not end the walk before it began."""
+    try:
+        return (await database.read(count))[1]
+    except DAMAGE:
+        return 0
 
 
 def begin(tx: Transaction, session_id: str, *, summaries: bool = True) -> Walk:

@@ -11,19 +11,21 @@ PRAGMA trusted_schema = OFF;
 PRAGMA cell_size_check = ON;
 
 -- name: create
--- Trigrams by event, without positions and without the text, which is in the store: a fifth of the size of a full index.
--- The vocabulary lists them. The application id reads `HFSI`.
+-- Trigrams by event, without places and without the text, which is in the store; `term` lists them. Letters by event, for
+-- words too short to have a trigram.
 CREATE VIRTUAL TABLE gram USING fts5(
   text, session, tokenize = 'trigram case_sensitive 1', content = '', contentless_delete = 1, detail = none
 );
 CREATE VIRTUAL TABLE term USING fts5vocab(gram, instance);
+CREATE VIRTUAL TABLE letter USING fts5(
+  letters, session, tokenize = 'ascii', content = '', contentless_delete = 1, detail = none
+);
 CREATE TABLE state (
   one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
   store_id TEXT NOT NULL,
   position INTEGER NOT NULL,
   mark TEXT NOT NULL
 ) STRICT;
-PRAGMA application_id = 1212568393;
 PRAGMA user_version = 1;
 
 -- name: state
@@ -35,15 +37,25 @@ SELECT store_id, position, mark FROM state;
 INSERT INTO state (one, store_id, position, mark) VALUES (1, :store_id, :position, :mark)
 ON CONFLICT (one) DO UPDATE SET store_id = excluded.store_id, position = excluded.position, mark = excluded.mark;
 
--- name: add
+-- name: add_grams
 INSERT INTO gram (rowid, text, session) VALUES (:position, :text, :session);
 
--- name: forget
+-- name: add_letters
+INSERT INTO letter (rowid, letters, session) VALUES (:position, :letters, :session);
+
+-- name: forget_grams
 DELETE FROM gram WHERE rowid = :position;
 
--- name: candidates
+-- name: forget_letters
+DELETE FROM letter WHERE rowid = :position;
+
+-- name: by_grams
 -- Events that may fit, newest first.
 SELECT rowid FROM gram WHERE gram MATCH :expression AND rowid < :before ORDER BY rowid DESC LIMIT :count;
+
+-- name: by_letters
+-- Events that may fit, newest first.
+SELECT rowid FROM letter WHERE letter MATCH :expression AND rowid < :before ORDER BY rowid DESC LIMIT :count;
 
 -- name: terms
 -- The terms from :low to :high. Each step seeks the next one: reading on would pass every event of the last.

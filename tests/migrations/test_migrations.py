@@ -1,0 +1,368 @@
+"""The schema is what the migrations make of it; stores of every release open; no upgrade costs a row."""
+
+import asyncio
+import gzip
+import os
+import re
+import stat
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.model.errors import Corrupt, Unsupported
+from holdfast.model.event import SessionOpened, UserSaid
+from holdfast.model.message import Text
+from holdfast.store import log, meta, sessions
+from holdfast.store.migrate import APPLICATION, Migration, known, migrate
+from holdfast.store.sqlite import connect, open_sqlite
+from tests.migrations.make_store import STORES
+
+ROOT = Path(__file__).parents[2]
+RELEASED: dict[int, str] = {}
+"""The digest of each migration that a release has carried out somewhere: such a file never changes again.
+Add an entry when its release is made."""
+SECOND_STEP = Migration(
+    2, "post_mood", "ALTER TABLE session ADD COLUMN mood TEXT; CREATE INDEX session_mood ON session (mood);"
+)
+BROKEN_STEP = Migration(2, "post_broken", "CREATE TABLE half (x TEXT) STRICT; ALTER TABLE nobody ADD COLUMN mood TEXT;")
+OPEN = """
+import asyncio, sys
+from pathlib import Path
+from holdfast.store import meta
+from holdfast.store.sqlite import open_sqlite
+
+async def main():
+    print("ready", flush=True)
+    sys.stdin.readline()
+    database = await open_sqlite(Path(sys.argv[1]))
+    print(await database.read(meta.store_id), flush=True)
+    await database.close()
+
+asyncio.run(main())
+"""
+
+
+def normalised(connection: apsw.Connection) -> set[tuple[str, str, str]]:
+    """Everything in the schema, comments and spacing aside."""
+    rows = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_schema").fetchall()
+    return {(kind, name, " ".join(re.sub(r"--[^\n]*", "", sql).split())) for kind, name, sql in rows}
+
+
+def raw(path: Path, sql: str) -> list[tuple]:
+    connection = apsw.Connection(str(path))
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Every byte of the store, shared memory aside."""
+    return {file.name: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
+
+
+def words(text: str) -> UserSaid:
+    return UserSaid(turn_id="turn-1", parts=(Text(text),))
+
+
+async def make_store(path: Path) -> None:
+    """A store with a few rows in it."""
+    database = await open_sqlite(path)
+    for number in range(5):
+        await database.write(sessions.create, f"hf-{number}", SessionOpened(source="chat"), at=number)
+        await database.write(log.append_unheld, f"hf-{number}", [words(str(number))], at=number)
+    await database.close()
+
+
+def upgrade(path: Path, *further: Migration) -> int:
+    """Bring the store to a schema of the future; how far it had come before."""
+    connection = connect(path)
+    try:
+        return migrate(connection, path, (*known(), *further)).applied
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    return home / "holdfast.db"
+
+
+# the files
+
+
+def test_the_schema_is_what_the_migrations_make_of_it() -> None:
+    migrated, written = apsw.Connection(":memory:"), apsw.Connection(":memory:")
+    migrate(migrated, Path("memory"))
+    text = (resources.files("holdfast.store") / "migrations" / "schema.sqlite.sql").read_text("utf-8")
+    written.execute(text).fetchall()
+
+    assert normalised(written) == normalised(migrated)
+
+
+def test_migrations_are_numbered_from_one_without_gaps_and_say_when_they_run() -> None:
+    numbers = [migration.number for migration in known()]
+
+    assert numbers == list(range(1, len(numbers) + 1))
+    for migration in known():
+        assert re.fullmatch(r"(pre|post)(_[a-z]+)+", migration.name)
+
+
+def test_a_released_migration_never_changes() -> None:
+    found = {migration.number: migration.digest for migration in known()}
+
+    assert {number: found.get(number) for number in RELEASED} == RELEASED
+
+
+async def test_the_ledger_holds_what_was_applied_word_for_word(path: Path) -> None:
+    await make_store(path)
+
+    assert raw(path, "SELECT number, name, digest FROM migration ORDER BY number") == [
+        (migration.number, migration.name, migration.digest) for migration in known()
+    ]
+    assert raw(path, "PRAGMA application_id") == [(APPLICATION,)]
+    assert raw(path, "PRAGMA user_version") == [(known()[-1].number,)]
+
+
+# opening
+
+
+async def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+    await make_store(path)
+
+    assert raw(path, "SELECT count(*) FROM session") == [(5,)]
+
+
+async def test_every_store_has_an_id_of_its_own_and_keeps_it(tmp_path: Path) -> None:
+    found = []
+    for name in ("a.db", "b.db", "a.db"):
+        database = await open_sqlite(tmp_path / name)
+        found.append(await database.read(meta.store_id))
+        await database.close()
+
+    assert found[0] == found[2] != found[1]
+
+
+async def test_opening_a_store_again_changes_nothing_of_its_schema(path: Path) -> None:
+    await make_store(path)
+    before = raw(path, "SELECT * FROM migration"), raw(path, "SELECT * FROM sqlite_schema")
+    for _ in range(3):
+        await (await open_sqlite(path)).close()
+
+    assert (raw(path, "SELECT * FROM migration"), raw(path, "SELECT * FROM sqlite_schema")) == before
+    assert not list(path.parent.glob("*.before-*"))
+
+
+async def test_a_store_of_a_newer_release_is_refused_and_not_touched(path: Path) -> None:
+    await make_store(path)
+    newer = connect(path)
+    newer.execute(f"PRAGMA user_version = {known()[-1].number + 7}")
+    before = contents(path)
+
+    with pytest.raises(Unsupported, match=rf"newer release \(its schema is {known()[-1].number + 7}"):
+        await open_sqlite(path)
+    assert contents(path) == before, "not even what waits in the WAL is moved"
+    newer.close()
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+async def test_a_database_of_somebody_else_is_refused_and_not_touched(path: Path, journal: str) -> None:
+    raw(path, f"PRAGMA journal_mode = {journal}; CREATE TABLE places (url TEXT); INSERT INTO places VALUES ('x');")
+    path.chmod(0o644)
+    before = contents(path)
+
+    with pytest.raises(Unsupported, match="not one of Holdfast's; it was left alone"):
+        await open_sqlite(path)
+    assert contents(path).get(path.name) == before[path.name]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert raw(path, "SELECT url FROM places") == [("x",)]
+    assert raw(path, "PRAGMA journal_mode") == [(journal,)]
+
+
+@pytest.mark.parametrize(
+    "content", [b"xy", b"just some notes\n" * 1_000, b"\0" * 8_192, b"SQLite format 3\0" + b"\xff" * 9_000]
+)
+async def test_a_file_that_is_no_database_is_called_damaged_and_not_touched(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+    with pytest.raises(Corrupt, match=re.escape(str(path))):
+        await open_sqlite(path)
+    assert contents(path).pop(path.name) == content
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+async def test_a_store_that_was_cut_off_is_called_damaged_and_not_touched(path: Path, share: float) -> None:
+    await make_store(path)
+    for end in ("-wal", "-shm"):
+        path.with_name(path.name + end).unlink()
+    os.truncate(path, int(path.stat().st_size * share))
+    before = path.read_bytes()
+
+    with pytest.raises(Corrupt, match="left as it is"):
+        await open_sqlite(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_processes_that_open_a_new_store_at_once_share_it(tmp_path: Path, attempt: int) -> None:
+    path = tmp_path / "not" / "there" / "yet" / "holdfast.db"
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPEN, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        for _ in range(4)
+    ]
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    said = [child.communicate()[0] for child in children]
+
+    assert [child.returncode for child in children] == [0] * len(children)
+    assert len(set(said)) == 1, "they all found the same store"
+
+
+# upgrades
+
+
+async def test_an_upgrade_keeps_every_row_and_a_copy_of_the_store_before_it(path: Path) -> None:
+    await make_store(path)
+    before = raw(path, "SELECT session_id, seq, hash, body FROM event ORDER BY position")
+
+    assert upgrade(path, SECOND_STEP) == known()[-1].number
+    copy = path.with_name("holdfast.db.before-0002")
+    assert raw(path, "SELECT session_id, seq, hash, body FROM event ORDER BY position") == before
+    assert raw(path, "SELECT count(mood), count(*) FROM session") == [(0, 5)]
+    assert raw(path, "SELECT number, name FROM migration")[-1] == (2, "post_mood")
+    assert raw(copy, "SELECT session_id, seq, hash, body FROM event ORDER BY position") == before
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert upgrade(path, SECOND_STEP) == 2, "the second time there is nothing to do"
+
+
+async def test_the_copy_is_a_store_that_the_older_release_opens(path: Path) -> None:
+    await make_store(path)
+    upgrade(path, SECOND_STEP)
+    with pytest.raises(Unsupported, match="newer release"):
+        await open_sqlite(path)
+    database = await open_sqlite(path.with_name("holdfast.db.before-0002"))
+
+    session = await database.read(sessions.get, "hf-3")
+    assert len(await database.read(log.read_whole, session)) == 2
+    await database.write(log.append_unheld, "hf-3", [words("back again")], at=9)
+    await database.close()
+
+
+async def test_an_upgrade_that_fails_leaves_the_store_as_it_was(path: Path) -> None:
+    await make_store(path)
+    before = (
+        raw(path, "SELECT * FROM sqlite_schema"),
+        raw(path, "SELECT * FROM event"),
+        raw(path, "SELECT * FROM migration"),
+    )
+
+    with pytest.raises(apsw.SQLError):
+        upgrade(path, BROKEN_STEP)
+
+    after = (
+        raw(path, "SELECT * FROM sqlite_schema"),
+        raw(path, "SELECT * FROM event"),
+        raw(path, "SELECT * FROM migration"),
+    )
+    assert after == before
+    assert raw(path, "PRAGMA user_version") == [(1,)]
+    await (await open_sqlite(path)).close()
+
+
+async def test_the_copy_is_of_the_store_as_it_was_just_before_the_upgrade_that_took_place(path: Path) -> None:
+    await make_store(path)
+    with pytest.raises(apsw.SQLError):
+        upgrade(path, BROKEN_STEP)
+    database = await open_sqlite(path)
+    await database.write(log.append_unheld, "hf-0", [words("said between two attempts")], at=9)
+    await database.close()
+    upgrade(path, SECOND_STEP)
+
+    copy = path.with_name("holdfast.db.before-0002")
+    assert raw(copy, "SELECT count(*) FROM event") == raw(path, "SELECT count(*) FROM event") == [(11,)]
+
+
+async def test_what_a_crash_left_of_a_copy_is_never_taken_for_one(path: Path) -> None:
+    await make_store(path)
+    path.with_name("holdfast.db.before-0002.part").write_bytes(b"half a copy")
+    upgrade(path, SECOND_STEP)
+
+    assert raw(path.with_name("holdfast.db.before-0002"), "SELECT count(*) FROM session") == [(5,)]
+    assert sorted(file.name for file in path.parent.glob("*.before-*")) == ["holdfast.db.before-0002"]
+
+
+async def test_of_many_who_upgrade_at_once_one_does_and_the_copy_is_from_before(path: Path) -> None:
+    await make_store(path)
+    outcomes = await asyncio.gather(*(asyncio.to_thread(upgrade, path, SECOND_STEP) for _ in range(6)))
+
+    assert set(outcomes) <= {1, 2}
+    assert raw(path, "SELECT count(*) FROM migration WHERE number = 2") == [(1,)]
+    copied = raw(path.with_name("holdfast.db.before-0002"), "SELECT number FROM migration")
+    assert copied == [(1,)]
+
+
+async def test_a_statement_that_yields_rows_does_not_stop_the_rest_of_its_migration(path: Path) -> None:
+    await make_store(path)
+    chatty = Migration(
+        2,
+        "post_chatty",
+        "SELECT id FROM session; UPDATE session SET model = 'x' RETURNING id; CREATE TABLE late (x TEXT);",
+    )
+    upgrade(path, chatty)
+
+    assert raw(path, "SELECT name FROM sqlite_schema WHERE name = 'late'") == [("late",)]
+    assert raw(path, "SELECT DISTINCT model FROM session") == [("x",)]
+
+
+async def test_several_steps_are_taken_at_once_with_one_copy(path: Path) -> None:
+    await make_store(path)
+    third = Migration(3, "post_late", "CREATE TABLE late (x TEXT) STRICT;")
+    upgrade(path, SECOND_STEP, third)
+
+    assert raw(path, "SELECT number FROM migration") == [(1,), (2,), (3,)]
+    assert [file.name for file in path.parent.glob("*.before-*")] == ["holdfast.db.before-0002"]
+
+
+async def test_a_new_store_is_not_copied(path: Path) -> None:
+    path.touch()
+    upgrade(path, SECOND_STEP)
+
+    assert not list(path.parent.glob("*.before-*"))
+
+
+# the stores of every release
+
+
+@pytest.mark.parametrize("file", sorted(STORES.glob("*.db.gz")), ids=lambda file: file.name)
+async def test_a_store_of_an_earlier_release_opens_whole_and_goes_on(tmp_path: Path, file: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    path.write_bytes(gzip.decompress(file.read_bytes()))
+    before = raw(path, "SELECT id, seq, hash FROM session ORDER BY id")
+    database = await open_sqlite(path)
+    page = await database.read(sessions.list_page, sessions.EVERYTHING, limit=1_000)
+
+    assert sorted((one.id, one.seq, one.hash) for one in page.sessions) == before
+    for session in page.sessions:
+        assert len(await database.read(log.read_whole, session)) == session.seq
+        rebuilt = await database.write(sessions.rebuild, session.id)
+        assert rebuilt.summary == session.summary
+        if session.lease_worker is None:
+            after = await database.write(log.append_unheld, session.id, [words("going on")], at=9)
+            assert len(await database.read(log.read_whole, after)) == session.seq + 1
+    await database.close()
+
+
+def test_there_is_a_store_of_this_release() -> None:
+    assert list(STORES.glob("*.db.gz"))

@@ -1,0 +1,309 @@
+"""Settings: defaults, then the file, then the environment; nonsense stops the start and is named."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast import config
+from holdfast.model.errors import Invalid
+from holdfast.settings import DEFAULT_MODELS, EMBEDDED_MODEL, Secret, Settings
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def read(home: Path, text: str = "", **env: str) -> Settings:
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(text)
+    return config.read(env, home)
+
+
+def test_nothing_needs_to_be_set(home: Path) -> None:
+    settings = config.read({}, home)
+
+    assert settings.store == f"sqlite:///{home}/holdfast.db"
+    assert settings.store_path == home / "holdfast.db"
+    assert settings.model == EMBEDDED_MODEL
+    assert (settings.context.compact_at, settings.context.keep_last, settings.context.window) == (0.75, 8, None)
+    assert (settings.context.summary_timeout_seconds, settings.context.on_summary_failure) == (120, "digest")
+    live = settings.liveness
+    assert (live.heartbeat_seconds, live.stale_seconds, live.sweep_seconds) == (15, 90, 60)
+    reset = settings.reset
+    assert (reset.mode, reset.idle_minutes, reset.at_hour, reset.timezone) == ("none", 120, 6, "local")
+    assert (settings.processes.on_reset, settings.process_ttl_minutes) == ("warn", 120)
+    assert (settings.api.host, settings.api.port, settings.api.idle_minutes) == ("127.0.0.1", 8420, 60)
+    assert settings.api.session_headers[0] == "x-session-affinity"
+    agent = settings.agent
+    assert (agent.busy, agent.max_steps, agent.approvals, agent.turn_seconds) == ("queue", 90, "ask", 3600)
+    assert not home.exists()
+
+
+def test_the_process_reads_its_own_environment(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(home))
+    monkeypatch.setenv("HOLDFAST_MODEL", "scripted:echo")
+
+    settings = config.load()
+
+    assert (settings.home, settings.model) == (home, "scripted:echo")
+
+
+def test_the_home_is_the_option_then_the_variable_then_the_usual_place(tmp_path: Path) -> None:
+    env = {"HOME": "/somebody", "HOLDFAST_HOME": str(tmp_path / "variable")}
+
+    assert config.read(env, tmp_path / "option").home == tmp_path / "option"
+    assert config.read(env).home == tmp_path / "variable"
+    assert config.read({"HOME": "/somebody"}).home == Path("/somebody/.holdfast")
+    assert config.read({"HOME": "/somebody"}, Path("here")).home.is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "text", "get"),
+    [
+        ("HOLDFAST_STORE", "sqlite:///a.db", 'store = "sqlite:///b.db"', lambda s: s.store),
+        ("HOLDFAST_MODEL", "scripted:a", 'model = "scripted:b"', lambda s: s.model),
+        ("HOLDFAST_LOG", "debug", 'log = "error"', lambda s: s.log),
+        ("HOLDFAST_CONTEXT_TOKENS", "1000", "[context]\nwindow = 2000", lambda s: str(s.context.window)),
+        ("HOLDFAST_API_KEY", "aaaaaa", '[api]\nkey = "bbbbbb"', lambda s: s.api.key.reveal()),
+        (
+            "OPENAI_BASE_URL",
+            "http://a",
+            '[models.openai]\nbase_url = "http://b"',
+            lambda s: s.access("openai").base_url,
+        ),
+        ("OPENAI_API_KEY", "a", '[models.openai]\napi_key = "b"', lambda s: s.access("openai").api_key.reveal()),
+        (
+            "ANTHROPIC_API_KEY",
+            "a",
+            '[models.anthropic]\napi_key = "b"',
+            lambda s: s.access("anthropic").api_key.reveal(),
+        ),
+    ],
+)
+def test_the_environment_wins_over_the_file_and_an_empty_variable_does_not_count(
+    home: Path, variable: str, value: str, text: str, get
+) -> None:  # type: ignore[no-untyped-def]
+    assert get(read(home, text, **{variable: value})) == value
+    assert get(read(home, text, **{variable: ""})) == get(read(home, text)) != value
+
+
+def test_every_variable_that_overrides_a_setting_is_tried_above() -> None:
+    marks = test_the_environment_wins_over_the_file_and_an_empty_variable_does_not_count.pytestmark
+
+    assert {row[0] for row in marks[0].args[1]} == config.ENVIRONMENT.keys()
+
+
+def test_the_model_is_that_of_the_first_provider_with_a_key(home: Path) -> None:
+    assert read(home, OPENAI_API_KEY="k", ANTHROPIC_API_KEY="k").model == DEFAULT_MODELS["openai"]
+    assert read(home, ANTHROPIC_API_KEY="k").model == DEFAULT_MODELS["anthropic"]
+    assert read(home, '[models.anthropic]\napi_key = "k"').model == DEFAULT_MODELS["anthropic"]
+    assert read(home, OPENAI_BASE_URL="http://x").model == EMBEDDED_MODEL
+    assert read(home, 'model = "scripted:x"', OPENAI_API_KEY="k").model == "scripted:x"
+
+
+def test_a_key_can_be_named_by_its_variable(home: Path) -> None:
+    text = '[models.openai]\napi_key_env = "WORK_KEY"\napi_key = "from the file"'
+
+    assert read(home, text, WORK_KEY="w", OPENAI_API_KEY="o").access("openai").api_key == Secret("w")
+    without = read(home, text)
+    assert without.access("openai").api_key == Secret("from the file")
+    assert any("WORK_KEY, which is not set" in warning for warning in without.warnings)
+
+
+def test_a_store_can_be_named_in_several_ways(home: Path) -> None:
+    assert read(home, HOLDFAST_STORE="sqlite:////data/x.db").store_path == Path("/data/x.db")
+    assert read(home, HOLDFAST_STORE="sqlite:///x.db").store_path == home / "x.db"
+    assert read(home, HOLDFAST_STORE="postgresql://host/db").store_path is None
+
+
+def test_every_section_of_the_file_is_read(home: Path) -> None:
+    settings = read(
+        home,
+        """
+        model = "openai:a"
+        fallback_models = ["anthropic:b", "local:c"]
+        [models.openai]
+        base_url = "http://localhost:1234/v1"
+        [context]
+        window = 9000
+        compact_at = 0.5
+        keep_last = 0
+        summary_model = "openai:small"
+        summary_timeout_seconds = 7.5
+        on_summary_failure = "refuse"
+        [liveness]
+        heartbeat_seconds = 1
+        stale_seconds = 5
+        sweep_seconds = 2
+        [reset]
+        mode = "both"
+        idle_minutes = 30
+        at_hour = 0
+        timezone = "Europe/Berlin"
+        [processes]
+        ttl_minutes = 5
+        on_reset = "stop"
+        [api]
+        host = "0.0.0.0"
+        port = 0
+        idle_minutes = 1
+        session_headers = ["x-mine"]
+        [agent]
+        busy = "steer"
+        max_steps = 3
+        system = "Be brief."
+        approvals = "deny"
+        turn_seconds = 10
+        step_seconds = 5
+        [gateway]
+        home_channel = "telegram:1"
+        [gateway.telegram]
+        token = "t"
+        allowed = [1, 2]
+        [fleet]
+        peers = ["https://other:8420"]
+        [mcp.files]
+        command = ["server", "--root", "/"]
+        env = { A = "b" }
+        trust = true
+        [mcp.web]
+        url = "https://mcp.example"
+        headers = { Authorization = "Bearer x" }
+        """,
+    )
+
+    assert settings.fallback_models == ("anthropic:b", "local:c")
+    assert settings.context.summary_model == "openai:small"
+    assert (settings.reset.mode, settings.reset.timezone) == ("both", "Europe/Berlin")
+    assert (settings.process_ttl_minutes, settings.api.port, settings.agent.system) == (5, 0, "Be brief.")
+    assert settings.gateway.home_channel == "telegram:1"
+    assert settings.gateway.platforms["telegram"] == {"token": "t", "allowed": [1, 2]}
+    assert settings.fleet.peers == ("https://other:8420",)
+    assert settings.mcp["files"].command == ("server", "--root", "/")
+    assert settings.mcp["files"].env["A"].reveal() == "b" and settings.mcp["files"].trust
+    assert settings.mcp["web"].headers["Authorization"].reveal() == "Bearer x"
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "says"),
+    [
+        ("colour = 1", {}, ["unknown setting colour", "store", "mcp"]),
+        ("home = '/x'", {}, ["unknown setting home"]),
+        ("warnings = []", {}, ["unknown setting warnings"]),
+        ("[context]\nwindows = 1", {}, ["context.windows", "window, compact_at"]),
+        ("[models.openai]\nkey = 'x'", {}, ["models.openai.key", "base_url, api_key, api_key_env"]),
+        ("[models.mistral]\napi_key = 'x'", {}, ["openai, anthropic, local, scripted"]),
+        ("[mcp.a]\ncommands = []", {}, ["mcp.a.commands", "command, url"]),
+        ("[gateway]\nplatforms = 1", {}, ["gateway.platforms"]),
+        ("[gateway]\ntelegram = 'x'", {}, ["gateway.telegram"]),
+        ("models = 1", {}, ["models"]),
+        ("[models]\nopenai = 1", {}, ["models"]),
+        ("context = 1", {"HOLDFAST_CONTEXT_TOKENS": "1"}, ["context"]),
+        ("model = 'gpt-5'", {}, ["model", "provider:name", "openai, anthropic, local, scripted"]),
+        ("model = 'openai:'", {}, ["provider:name"]),
+        ("fallback_models = ['x']", {}, ["fallback_models[0]", "provider:name"]),
+        ("[context]\nsummary_model = 'x'", {}, ["context.summary_model", "provider:name"]),
+        ("store = '/data/x.db'", {}, ["store", "sqlite:///path"]),
+        ("[context]\ncompact_at = 1.5", {}, ["context.compact_at", "< 1"]),
+        ("[context]\nwindow = 'large'", {}, ["context.window", "int"]),
+        ("[context]\non_summary_failure = 'cry'", {}, ["context.on_summary_failure", "digest, refuse"]),
+        ("[liveness]\nstale_seconds = 20", {}, ["liveness.stale_seconds", "twice"]),
+        ("[liveness]\nheartbeat_seconds = 0", {}, ["liveness.heartbeat_seconds", "> 0"]),
+        ("[reset]\nmode = 'weekly'", {}, ["reset.mode", "none, idle, daily, both"]),
+        ("[reset]\nat_hour = 24", {}, ["reset.at_hour", "<= 23"]),
+        ("[reset]\ntimezone = 'Mars/Olympus'", {}, ["reset.timezone", "Europe/Berlin"]),
+        ("[reset]\ntimezone = '../../etc/passwd'", {}, ["reset.timezone"]),
+        ("[processes]\non_reset = 'kill'", {}, ["processes.on_reset", "stop, keep, warn"]),
+        ("[api]\nport = 70000", {}, ["api.port", "65535"]),
+        ("[api]\nkey = ''", {}, ["api.key", "not empty"]),
+        ("[agent]\nbusy = 'panic'", {}, ["agent.busy", "queue, steer, interrupt"]),
+        ("[agent]\nmax_steps = true", {}, ["agent.max_steps", "int"]),
+        ("[models.openai]\nbase_url = 'localhost:1'", {}, ["models.openai.base_url", "http://"]),
+        ("[models.openai]\napi_key = 5", {}, ["models.openai.api_key"]),
+        ("[fleet]\npeers = ['other']", {}, ["fleet.peers", "http://"]),
+        ("[mcp.a]\ntrust = true", {}, ["mcp.a", "a command or a url"]),
+        ("[mcp.a]\ncommand = ['x']\nurl = 'http://x'", {}, ["mcp.a", "a command or a url"]),
+        ("[mcp.a]\ncommand = 'x'", {}, ["mcp.a.command", "array"]),
+        ("x = ", {}, ["config.toml is not TOML"]),
+        ("", {"HOLDFAST_MODLE": "x"}, ["HOLDFAST_MODLE", "HOLDFAST_HOME, HOLDFAST_STORE, HOLDFAST_MODEL"]),
+        ("", {"HOLDFAST_MODEL": "gpt-5"}, ["HOLDFAST_MODEL", "provider:name"]),
+        ("", {"HOLDFAST_LOG": "loud"}, ["HOLDFAST_LOG", "debug, info, warning, error"]),
+        ("", {"HOLDFAST_CONTEXT_TOKENS": "many"}, ["HOLDFAST_CONTEXT_TOKENS", "int"]),
+        ("", {"HOLDFAST_CONTEXT_TOKENS": "-1"}, ["HOLDFAST_CONTEXT_TOKENS"]),
+        ("", {"HOLDFAST_STORE": "mysql://x"}, ["HOLDFAST_STORE", "sqlite:///path"]),
+        ("", {"OPENAI_BASE_URL": "ftp://x"}, ["OPENAI_BASE_URL", "http://"]),
+    ],
+)
+def test_what_is_misspelt_or_malformed_is_named_with_what_is_known(
+    home: Path, text: str, env: dict[str, str], says: list[str]
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        read(home, text, **env)
+
+    for words in says:
+        assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_stops_the_start(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_bytes(b"model = '\xff'")
+    with pytest.raises(Invalid, match="not UTF-8"):
+        config.read({}, home)
+    (home / "config.toml").unlink()
+    (home / "config.toml").mkdir()
+    with pytest.raises(Invalid, match="Is a directory"):
+        config.read({}, home)
+    with pytest.raises(Invalid, match="is a file, not a folder"):
+        config.read({}, Path(__file__))
+
+
+def test_other_programs_and_our_own_tests_may_have_variables_too(home: Path) -> None:
+    assert read(home, HOLDFAST_TEST_ROUNDS="5", OPENAI_ORGANIZATION="x", PATH="/bin").model == EMBEDDED_MODEL
+
+
+SECRETS = """
+store = "postgresql://me:hush-store@host/db"
+[models.openai]
+api_key = "hush-model"
+base_url = "https://me:hush-url@host/v1"
+[api]
+key = "hush-api"
+[gateway.telegram]
+token = "hush-token"
+[mcp.a]
+command = ["x"]
+env = { T = "hush-env" }
+[mcp.b]
+url = "https://x"
+headers = { T = "hush-header" }
+"""
+
+
+def test_no_secret_is_in_what_is_shown(home: Path) -> None:
+    settings = read(home, SECRETS, ANTHROPIC_API_KEY="hush-variable")
+    secret = set(re.findall(r"hush-\w+", SECRETS)) | {"hush-variable"}
+
+    for shown in (settings, settings.shown(), settings.mcp, settings.gateway, settings.models, settings.api):
+        assert "hush" not in f"{shown!r} {shown}"
+    assert secret <= set(settings.secrets())
+    shown = settings.shown()
+    assert (shown["models.openai.api_key"], shown["models.anthropic.api_key"]) == ("set", "set")
+    assert shown["gateway.platforms.telegram"] == ["token"]
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, True), (0o604, True)])
+def test_a_file_with_secrets_that_others_can_read_is_warned_about(home: Path, mode: int, warned: bool) -> None:
+    read(home, SECRETS)
+    (home / "config.toml").chmod(mode)
+
+    assert bool(config.read({}, home).warnings) is warned
+
+
+def test_a_file_without_secrets_may_be_read_by_anybody(home: Path) -> None:
+    read(home, 'model = "scripted:x"')
+    (home / "config.toml").chmod(0o644)
+
+    assert config.read({}, home).warnings == ()

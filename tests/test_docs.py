@@ -1,0 +1,116 @@
+"""Everything a user can type, set or be told is documented, and nothing is documented that is not there."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from holdfast.cli.errors import EXIT
+from holdfast.cli.main import cli
+from holdfast.config import ENVIRONMENT, KNOWN_VARIABLES
+from holdfast.settings import paths
+
+DOCS = Path(__file__).parent.parent / "docs"
+EVERYWHERE = {"--home", "--help", "--version"}
+
+
+def commands(group: click.Group = cli, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command that does something, with the words that lead to it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, f"{name} is listed"
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+def options(command: click.Command) -> set[str]:
+    return {
+        name
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for name in (*parameter.opts, *parameter.secondary_opts)
+        if name.startswith("--")
+    }
+
+
+def sections(text: str) -> dict[str, str]:
+    """The text below each heading of a command."""
+    _, *parts = re.split(r"^### holdfast (.+)\n", text, flags=re.MULTILINE)
+    return {
+        name: re.split(r"^##? ", body, flags=re.MULTILINE)[0]
+        for name, body in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every row of every table."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+
+
+def test_every_command_is_documented_and_every_documented_command_exists() -> None:
+    documented = sections((DOCS / "commands.md").read_text())
+
+    assert documented.keys() == {" ".join(words) for words, _ in commands()}
+
+
+def test_every_option_is_documented_with_its_command_and_no_other() -> None:
+    documented = sections((DOCS / "commands.md").read_text())
+
+    for words, command in commands():
+        named = set(re.findall(r"--[a-z][a-z-]*", documented[" ".join(words)]))
+        assert named == options(command), " ".join(words)
+
+
+def test_the_options_of_every_command_are_documented() -> None:
+    text = (DOCS / "commands.md").read_text().partition("## Talking")[0]
+
+    assert options(cli) | {"--help"} == EVERYWHERE
+    assert set(re.findall(r"--[a-z]+", text)) - {"--json"} == EVERYWHERE
+
+
+def test_every_setting_is_documented_and_every_documented_setting_exists() -> None:
+    named = [cells[0].strip("`") for cells in rows((DOCS / "settings.md").read_text()) if cells[0].startswith("`")]
+    variables = [name for name in named if name.isupper()]
+    settings = [name for name in named if not name.isupper()]
+
+    assert sorted(settings) == sorted(paths())
+    assert sorted(variables) == sorted({*KNOWN_VARIABLES, *ENVIRONMENT})
+
+
+def test_each_variable_is_documented_with_what_it_sets() -> None:
+    documented = {cells[0].strip("`"): cells[1].strip("`") for cells in rows((DOCS / "settings.md").read_text())}
+
+    for variable, path in ENVIRONMENT.items():
+        assert documented[variable] == path
+
+
+def test_the_example_of_a_file_is_one() -> None:
+    import tomllib
+
+    import msgspec
+
+    from holdfast.settings import Settings
+
+    example = re.findall(r"```toml\n(.*?)```", (DOCS / "settings.md").read_text(), flags=re.DOTALL)[0]
+    given = {"home": Path("/"), "store": "sqlite:///x"} | tomllib.loads(example)
+    assert msgspec.convert(given, Settings, dec_hook=lambda kind, value: value)
+
+
+def test_every_error_code_is_documented_with_its_exit_status() -> None:
+    documented = {
+        cells[0].strip("`"): int(cells[1])
+        for cells in rows((DOCS / "errors.md").read_text())
+        if cells[0].startswith("`")
+    }
+
+    assert documented == EXIT
+
+
+def test_every_page_that_is_linked_to_exists() -> None:
+    for page in DOCS.glob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
