@@ -1,5 +1,6 @@
-"""Messages that read like prose: slices of the Python manual's topics, each with a word of its own."""
+"""Messages that read like prose: slices of the Python manual's topics, each with a word and a number of its own."""
 
+import hashlib
 import itertools
 from collections.abc import Iterator
 from functools import cache
@@ -18,16 +19,22 @@ def corpus() -> str:
     return "\n".join(topics[name] for name in sorted(topics)).encode("ascii", "ignore").decode("ascii")
 
 
-def marker(number: int) -> str:
-    """A word that is in one message only."""
-    return f"mark{number:07}"
+def name(number: int) -> str:
+    """A word of letters that is in one message only, as an identifier might be; its trigrams are rare too."""
+    digest = hashlib.sha256(str(number).encode("ascii")).digest()
+    return "".join(chr(ord("a") + byte % 26) for byte in digest[:12])
+
+
+def numeral(number: int) -> str:
+    """A number that is in one message only, while all its trigrams are in many."""
+    return f"{number:09}"
 
 
 def text(number: int) -> str:
     """The nth message, of exactly MESSAGE_BYTES bytes."""
     words = corpus()
     start = number * STRIDE % (len(words) - MESSAGE_BYTES)
-    return f"{marker(number)} {words[start : start + MESSAGE_BYTES]}"[:MESSAGE_BYTES]
+    return f"{name(number)} {numeral(number)} {words[start : start + MESSAGE_BYTES]}"[:MESSAGE_BYTES]
 
 
 def said(number: int) -> ModelSaid:

@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "open"]
 
 
-def open(  # noqa: A001 - `holdfast.open()` reads as what it is
+def open(
     store: str | None = None, *, home: Path | str | None = None, model: str | None = None
 ) -> AbstractAsyncContextManager["Holdfast"]:
     """Open a store and work in it: `async with holdfast.open() as hf`.

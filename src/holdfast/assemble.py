@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -59,9 +59,9 @@ class Models:
         """Ask the request's model, written as `provider:name`, and those that stand in for it."""
         names = dict.fromkeys((request.model, *self._settings.fallback_models))
         candidates = [self.candidate(name) for name in names]
-        chance = random.random
-        async for item in ask_with_retries(candidates, request, sleep=asyncio.sleep, chance=chance):
-            yield item
+        async with aclosing(ask_with_retries(candidates, request, sleep=asyncio.sleep, chance=random.random)) as stream:
+            async for item in stream:
+                yield item
 
     async def close(self) -> None:
         for provider in self._providers.values():

@@ -8,7 +8,7 @@ from holdfast.model.errors import Busy, Invalid, NotFound
 from holdfast.model.event import Ended, Quarantined, Reopened, SessionOpened, TurnStarted
 from holdfast.model.ids import SESSION, Ids
 from holdfast.model.session import TITLE_LENGTH, Session, messages
-from holdfast.store import aliases, keys, leases, log, sessions
+from holdfast.store import aliases, approvals, inputs, keys, leases, log, sessions
 from holdfast.store.database import Database
 from tests.conftest import NewWorker
 from tests.contract.conftest import NewSession, Spawn
@@ -284,6 +284,8 @@ async def test_pruning_takes_everything_of_the_session_and_nothing_of_any_other(
         await database.write(aliases.add, f"old-{session.id}", session.id, at=1)
         await database.write(aliases.point, session.summary.channel, session.id, at=1)
         await database.write(keys.claim, session.id, "me", "key", request="r", turn_id="turn-1", at=1)
+        await database.write(inputs.put, session.id, inputs.Input("turn-3", "queue", user("later")), at=1)
+        await database.write(approvals.ask, session.id, "turn-1", "call-1", "May I?", at=1)
     fork = await database.write(sessions.fork, gone.id, ids.make(SESSION), at=1)
     await database.write(sessions.trash, gone.id, at=1)
 
@@ -296,6 +298,11 @@ async def test_pruning_takes_everything_of_the_session_and_nothing_of_any_other(
     assert await database.read(log.draft, gone.id) is None
     assert await database.read(aliases.find, f"old-{gone.id}") is None
     assert await database.read(aliases.current, "api:gone") is None
+    assert [await database.read(inputs.waiting, one.id) for one in (gone, stays)] == [
+        [],
+        [inputs.Input("turn-3", "queue", user("later"))],
+    ]
+    assert [len(await database.read(approvals.unanswered, one.id)) for one in (gone, stays)] == [0, 1]
     for other in (stays, fork):
         now = await database.read(sessions.get, other.id)
         assert len(await database.read(log.read_whole, now)) == now.seq

@@ -10,7 +10,15 @@ import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
 
 from holdfast.model.errors import Busy, Conflict, HoldfastError, Invalid, KeyReused, LeaseLost, NotFound
 from holdfast.model.event import (
@@ -150,6 +158,18 @@ class StoreMachine(RuleBasedStateMachine):
         if name not in self.sheets:
             return NotFound
         return Busy if self.sheets[name].holder is not None else None
+
+    # How each example begins: two workers, two sessions, one of them held.
+
+    @initialize(target=living)
+    def begin(self) -> object:
+        for name in ("hf-a", "hf-b"):
+            self.create(name, None)
+        return multiple(self.register(), self.register())
+
+    @initialize(target=held, worker=living)
+    def begin_to_hold(self, worker: str) -> object:
+        return self.take("hf-a", worker)
 
     # Time and the store itself.
 

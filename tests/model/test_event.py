@@ -5,7 +5,7 @@ import re
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.errors import Corrupt, Invalid
@@ -57,6 +57,7 @@ PINNED = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_an_event_of_any_kind_comes_back_as_it_was(kind: str, data: st.DataObject) -> None:
     event = data.draw(events(kind))

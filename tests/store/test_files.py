@@ -2,6 +2,8 @@
 
 import os
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,21 @@ async def test_folders_that_were_there_are_left_as_they_are(tmp_path: Path) -> N
     await (await open_sqlite(home / "holdfast.db")).close()
 
     assert mode(home) == 0o755
+
+
+def test_many_may_prepare_the_same_place_at_once(tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) / "not" / "there" / "yet" / "holdfast.db" for number in range(40)]
+    start = threading.Barrier(6)
+
+    def prepare_all(_: int) -> None:
+        for path in paths:
+            start.wait(10)
+            files.prepare(path)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(prepare_all, range(6)))
+
+    assert [mode(path) for path in paths] == [0o600] * len(paths)
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])

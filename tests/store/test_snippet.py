@@ -1,5 +1,7 @@
 """What a hit shows."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,4 +75,4 @@ def test_marks_lie_in_the_snippet_in_order_and_apart(before: str, needle: str, a
 
     assert marks
     assert all(0 <= start < end <= len(line) for start, end in marks)
-    assert all(left[1] < right[0] for left, right in zip(marks, marks[1:], strict=False))
+    assert all(left[1] < right[0] for left, right in itertools.pairwise(marks))

@@ -31,10 +31,10 @@ def tell(session: Session, text: str, *, as_json: bool) -> None:
 def rename(*, ref: str, title: str, as_json: bool) -> None:
     """Give a session a title."""
 
-    def work(tx: Transaction, app: "App") -> Session:
-        return sessions.rename(tx, face.find(tx, ref).session.id, title, at=app.clock.now())
+    def work(tx: Transaction, found: Session, app: "App") -> Session:
+        return sessions.rename(tx, found.id, title, at=app.clock.now())
 
-    session = face.write(work)
+    session = face.change(ref, work)
     tell(session, f"{session.id} is now titled {session.summary.title!r}", as_json=as_json)
 
 
@@ -45,10 +45,10 @@ def rename(*, ref: str, title: str, as_json: bool) -> None:
 def pin(*, ref: str, off: bool, as_json: bool) -> None:
     """Mark a session as one to keep: it is never pruned."""
 
-    def work(tx: Transaction, app: "App") -> Session:
-        return sessions.pin(tx, face.find(tx, ref).session.id, pinned=not off, at=app.clock.now())
+    def work(tx: Transaction, found: Session, app: "App") -> Session:
+        return sessions.pin(tx, found.id, pinned=not off, at=app.clock.now())
 
-    session = face.write(work)
+    session = face.change(ref, work)
     tell(session, f"{session.id} is {'no longer ' if off else ''}pinned", as_json=as_json)
 
 
@@ -60,12 +60,12 @@ def pin(*, ref: str, off: bool, as_json: bool) -> None:
 def fork(*, ref: str, at_seq: int | None, title: str | None, as_json: bool) -> None:
     """Begin a new session with what was said in this one."""
 
-    def work(tx: Transaction, app: "App") -> Session:
-        parent, at = face.find(tx, ref).session, app.clock.now()
+    def work(tx: Transaction, parent: Session, app: "App") -> Session:
+        at = app.clock.now()
         forked = sessions.fork(tx, parent.id, app.ids.make(SESSION), at=at, at_seq=at_seq)
         return forked if title is None else sessions.rename(tx, forked.id, title, at=at)
 
-    session = face.write(work)
+    session = face.change(ref, work)
     tell(session, f"{session.id} goes on from {session.summary.parent_id}", as_json=as_json)
 
 
@@ -75,10 +75,10 @@ def fork(*, ref: str, at_seq: int | None, title: str | None, as_json: bool) -> N
 def end(*, ref: str, as_json: bool) -> None:
     """End a session. It keeps all it holds and can be reopened."""
 
-    def work(tx: Transaction, app: "App") -> Session:
-        return sessions.end(tx, face.find(tx, ref).session.id, "user", at=app.clock.now())
+    def work(tx: Transaction, found: Session, app: "App") -> Session:
+        return sessions.end(tx, found.id, "user", at=app.clock.now())
 
-    session = face.write(work)
+    session = face.change(ref, work)
     tell(session, f"{session.id} has ended ({session.summary.end_reason})", as_json=as_json)
 
 
@@ -88,8 +88,8 @@ def end(*, ref: str, as_json: bool) -> None:
 def reopen(*, ref: str, as_json: bool) -> None:
     """Take up an ended or quarantined session again, with all its messages."""
 
-    def work(tx: Transaction, app: "App") -> Session:
-        return sessions.reopen(tx, face.find(tx, ref).session.id, at=app.clock.now(), reason="asked for")
+    def work(tx: Transaction, found: Session, app: "App") -> Session:
+        return sessions.reopen(tx, found.id, at=app.clock.now(), reason="asked for")
 
-    session = face.write(work)
+    session = face.change(ref, work)
     tell(session, f"{session.id} is open again ({session.state})", as_json=as_json)

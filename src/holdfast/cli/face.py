@@ -13,6 +13,7 @@ from holdfast.interop.visible import one_line
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.model.session import Session
     from holdfast.settings import Settings
     from holdfast.store.database import Transaction
     from holdfast.store.sessions import Found
@@ -67,14 +68,36 @@ def write(work: "Callable[[Transaction, App], T]") -> T:
     return with_app(lambda app: app.database.write(work, app))
 
 
-def find(tx: "Transaction", ref: str, *, trashed: bool = False) -> "Found":
-    """The session a person means. One of several that fit is taken, and that is said."""
+def read_one(ref: str, work: "Callable[[Transaction, Session], T]") -> T:
+    """Run a function of a transaction and the session a person means, in the trash or not, on one snapshot."""
     from holdfast.store import sessions
 
-    found = sessions.resolve(tx, ref, trashed=trashed)
+    def inside(tx: "Transaction") -> "tuple[Found, T]":
+        found = sessions.resolve(tx, ref, trashed=True)
+        return found, work(tx, found.session)
+
+    found, result = read(inside)
+    tell_others(ref, found)
+    return result
+
+
+def change(ref: str, work: "Callable[[Transaction, Session, App], T]", *, trashed: bool = False) -> T:
+    """As `read_one`, and commit what it did. The session is found in the same transaction that changes it."""
+    from holdfast.store import sessions
+
+    def inside(tx: "Transaction", app: "App") -> "tuple[Found, T]":
+        found = sessions.resolve(tx, ref, trashed=trashed)
+        return found, work(tx, found.session, app)
+
+    found, result = write(inside)
+    tell_others(ref, found)
+    return result
+
+
+def tell_others(ref: str, found: "Found") -> None:
+    """Of several sessions that fit one was taken: say so, once it is done."""
     if found.others:
         note(f"several sessions are titled {ref!r}; this is the one used last: {found.session.id}")
-    return found
 
 
 def note(text: str) -> None:

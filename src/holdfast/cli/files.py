@@ -64,23 +64,25 @@ def export(*, ref: str | None, everything: bool, form: str, out: Path | None, fo
 async def _export(
     database: Database, ref: str | None, form: str, out: Path | None, *, force: bool
 ) -> list[tuple[str, Path]]:
+    ids = await database.read(_every_id) if ref is None else [await _id_of(database, ref)]
     if out is None:
-        assert ref is not None, "without a file there is one session"
-        session = (await database.read(face.find, ref, trashed=True)).session
-        async for text in _pieces(database, session.id, form):
+        async for text in _pieces(database, ids[0], form):
             render.out(text, end="")
         return []
-    if ref is not None:
-        session = (await database.read(face.find, ref, trashed=True)).session
-        targets = [(session.id, out)]
-    else:
+    if ref is None:
         _make_folder(out)
-        targets = [(one, out / f"{one}.{form}") for one in await database.read(_every_id)]
+    targets = [(one, out if ref is not None else out / f"{one}.{form}") for one in ids]
     for session_id, path in targets:
         with private.new_file(path, replace=force) as stream:
             async for text in _pieces(database, session_id, form):
                 stream.write(text)
     return targets
+
+
+async def _id_of(database: Database, ref: str) -> str:
+    found = await database.read(store.resolve, ref, trashed=True)
+    face.tell_others(ref, found)
+    return found.session.id
 
 
 def _make_folder(folder: Path) -> None:

@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli import errors, face, render
 from holdfast.interop.visible import visible
-from holdfast.store.database import Transaction
+from holdfast.store import sessions
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -36,10 +36,8 @@ def verify(ctx: click.Context, *, refs: tuple[str, ...], as_json: bool) -> None:
 async def _verify(app: "App", refs: tuple[str, ...]) -> "Report":
     from holdfast.store.verify import verify as prove
 
-    ids = await app.database.read(_ids, refs) if refs else None
+    found = [await app.database.read(sessions.resolve, ref, trashed=True) for ref in refs]
+    for ref, one in zip(refs, found, strict=True):
+        face.tell_others(ref, one)
     with render.progress("checking") as update:
-        return await prove(app.database, ids, update)
-
-
-def _ids(tx: Transaction, refs: tuple[str, ...]) -> list[str]:
-    return [face.find(tx, ref, trashed=True).session.id for ref in refs]
+        return await prove(app.database, [one.session.id for one in found] if refs else None, update)

@@ -121,12 +121,22 @@ def _flat(text: str) -> str:
 @contextmanager
 def progress(what: str) -> Iterator[Update]:
     """A bar on standard error, if that is a terminal and the work takes a while."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    bar = _Bar(what)
-    try:
+    with _bar() as bar:
+        yield lambda done, total: bar.update(what, done, total)
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, int, int], None]]:
+    """As `progress`, for work that says itself what it is doing."""
+    with _bar() as bar:
         yield bar.update
+
+
+@contextmanager
+def _bar() -> "Iterator[_Bar]":
+    bar = _Bar()
+    try:
+        yield bar
     finally:
         bar.close()
 
@@ -134,16 +144,16 @@ def progress(what: str) -> Iterator[Update]:
 class _Bar:
     WIDTH = 30
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self) -> None:
+        self._is_wanted = sys.stderr.isatty()
         self._since = time.monotonic()
         self._shown = ""
 
-    def update(self, done: int, total: int) -> None:
-        if time.monotonic() - self._since < PATIENCE_SECONDS:
+    def update(self, what: str, done: int, total: int) -> None:
+        if not self._is_wanted or time.monotonic() - self._since < PATIENCE_SECONDS:
             return
         share = min(done / total, 1) if total else 1
-        line = f"{self.what} {'█' * round(share * self.WIDTH):░<{self.WIDTH}} {share:4.0%}"
+        line = f"{what} {'█' * round(share * self.WIDTH):░<{self.WIDTH}} {share:4.0%}"
         if line != self._shown:
             self._shown = line
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
@@ -151,17 +161,3 @@ class _Bar:
     def close(self) -> None:
         if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def stages() -> Iterator[Callable[[str, int, int], None]]:
-    """As `progress`, for work that says itself what it is doing."""
-    with progress("") as update:
-        bar = getattr(update, "__self__", None)
-
-        def tell(stage: str, done: int, total: int) -> None:
-            if isinstance(bar, _Bar):
-                bar.what = stage
-            update(done, total)
-
-        yield tell

@@ -127,7 +127,7 @@ def _row(one: Session) -> tuple[str, ...]:
 @face.json_option
 def show(*, ref: str, events: bool, as_json: bool) -> None:
     """Show a session and what was said in it, proved whole by count and hash."""
-    session, entries = face.read(_whole, ref)
+    session, entries = face.read_one(ref, lambda tx, found: (found, log.read_whole(tx, found)))
     if as_json:
         content = (
             {"events": [shapes.event(entry) for entry in entries]}
@@ -141,11 +141,6 @@ def show(*, ref: str, events: bool, as_json: bool) -> None:
     for said in () if events else messages(entries):
         _show_message(said)
     return None
-
-
-def _whole(tx: Transaction, ref: str) -> tuple[Session, list[Entry]]:
-    session = face.find(tx, ref, trashed=True).session
-    return session, log.read_whole(tx, session)
 
 
 def _show_session(session: Session) -> None:
@@ -200,10 +195,16 @@ async def _search(app: "App", query: str, ref: str | None, limit: int) -> "tuple
     index = await app.search()
     with render.progress("reading new messages") as update:
         await index.catch_up(update)
-    session_id = None if ref is None else (await app.database.read(face.find, ref, trashed=True)).session.id
+    session_id = None if ref is None else await _id_of(app, ref)
     hits = await index.search(query, limit=limit, scope=Scope(session_id=session_id, trashed=session_id is not None))
     titles = await app.database.read(_titles, {hit.session_id for hit in hits})
     return hits, titles
+
+
+async def _id_of(app: "App", ref: str) -> str:
+    found = await app.database.read(store.resolve, ref, trashed=True)
+    face.tell_others(ref, found)
+    return found.session.id
 
 
 def _titles(tx: Transaction, ids: set[str]) -> dict[str, str | None]:

@@ -10,10 +10,10 @@ from holdfast.model.session import Session
 from holdfast.model.times import DAY
 from holdfast.store import sessions
 from holdfast.store.database import Transaction
+from holdfast.store.sessions import Found, Prunable
 
 if TYPE_CHECKING:
     from holdfast.app import App
-    from holdfast.store.sessions import Prunable
 
 
 @click.command()
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 def delete(*, refs: tuple[str, ...], as_json: bool) -> None:
     """Put sessions into the trash, all or none. They can be restored until they are pruned."""
 
-    def work(tx: Transaction, app: "App") -> list[Session]:
-        ids = [face.find(tx, ref, trashed=True).session.id for ref in refs]
-        return [sessions.trash(tx, one, at=app.clock.now(), reason="asked for") for one in ids]
+    def work(tx: Transaction, app: "App") -> tuple[list[Found], list[Session]]:
+        found = [sessions.resolve(tx, ref, trashed=True) for ref in refs]
+        return found, [sessions.trash(tx, one.session.id, at=app.clock.now(), reason="asked for") for one in found]
 
-    trashed = face.write(work)
+    found, trashed = face.write(work)
+    for ref, one in zip(refs, found, strict=True):
+        face.tell_others(ref, one)
     if as_json:
-        return render.document({"sessions": [shapes.session(one) for one in trashed]})
-    for one in trashed:
-        render.out(f"{one.id} is in the trash; 'holdfast sessions restore {one.id}' brings it back")
+        return render.document({"sessions": [shapes.session(session) for session in trashed]})
+    for session in trashed:
+        render.out(f"{session.id} is in the trash; 'holdfast sessions restore {session.id}' brings it back")
     return None
 
 
@@ -40,10 +42,10 @@ def delete(*, refs: tuple[str, ...], as_json: bool) -> None:
 def restore(*, ref: str, as_json: bool) -> None:
     """Take a session out of the trash."""
 
-    def work(tx: Transaction, app: "App") -> Session:
-        return sessions.restore(tx, face.find(tx, ref, trashed=True).session.id, at=app.clock.now())
+    def work(tx: Transaction, found: Session, app: "App") -> Session:
+        return sessions.restore(tx, found.id, at=app.clock.now())
 
-    session = face.write(work)
+    session = face.change(ref, work, trashed=True)
     if as_json:
         render.document(shapes.session(session))
     else:
@@ -78,7 +80,7 @@ def prune(*, trashed_days: int, yes: bool, as_json: bool) -> None:
     return face.note("nothing was removed; --yes removes these for good")
 
 
-async def _prune(app: "App", trashed_days: int, *, remove: bool) -> "tuple[list[Prunable], int]":
+async def _prune(app: "App", trashed_days: int, *, remove: bool) -> tuple[list[Prunable], int]:
     """What would be removed, or was. Each session goes in a write of its own, so that nobody waits long."""
     from holdfast.store import space
 
@@ -90,7 +92,7 @@ async def _prune(app: "App", trashed_days: int, *, remove: bool) -> "tuple[list[
     return gone, await space.reclaim(app.database)
 
 
-def _shape(one: "Prunable") -> shapes.Json:
+def _shape(one: Prunable) -> shapes.Json:
     return {
         "id": one.id,
         "title": one.title,

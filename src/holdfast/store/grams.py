@@ -15,8 +15,8 @@ import msgspec
 from holdfast.model.errors import Invalid
 
 GRAM = 3
-MAX_GRAMS = 64
-"""Trigrams asked of the index at once. A longer query is sampled: the comparison does the rest."""
+MAX_GRAMS = 16
+"""Trigrams asked for at once. More cost more time than the candidates they rule out: a long query is sampled."""
 CHUNK = 1 << 16
 """Letters folded at a time: folding takes twelve bytes of memory for each, and holds up every other thread."""
 LAST_LETTER = "\U0010ffff"

@@ -106,10 +106,9 @@ class SearchIndex:
         await self._mending(partial(self._catch_up, on_progress))
 
     async def lag(self) -> int:
-        """How many positions the index is behind the store."""
+        """How many positions the index is behind the newest event."""
         state = await self._mending(partial(self._in_thread, self._file.state))
-        store_id, newest = await self._database.read(_head)
-        return newest if state is None or state.store_id != store_id else max(0, newest - state.position)
+        return await self._database.read(_behind, state)
 
     async def rebuild(self, on_progress: Progress | None = None) -> None:
         """Throw the index away and build it from the log."""
@@ -224,8 +223,14 @@ async def open_index(path: Path, database: Database, *, busy_seconds: float = BU
 # What is read from the store.
 
 
+def _behind(tx: Transaction, state: State | None) -> int:
+    row = tx.one("log.last_position")
+    last = cast("int | None", row and row[0]) or 0
+    return last if state is None or state.store_id != meta.store_id(tx) else max(0, last - state.position)
+
+
 def _head(tx: Transaction) -> tuple[str, int]:
-    """The store, and the highest position in it."""
+    """The store, and the highest position that it has given to an event, even if that one was pruned since."""
     row = tx.one("search.newest")
     return meta.store_id(tx), 0 if row is None else cast("int", row[0])
 
@@ -235,8 +240,8 @@ def _agrees(tx: Transaction, state: State) -> bool:
     store_id, newest = _head(tx)
     if store_id != state.store_id or newest < state.position:
         return False
-    row = tx.one("log.at_position", position=state.position)
-    return row is None or _mark(row[0], row[1], row[3]) == state.mark
+    row = tx.one("search.at_position", position=state.position)
+    return row is None or _mark(*row) == state.mark
 
 
 def _mark(session_id: Value, seq: Value, at: Value) -> str:

@@ -33,8 +33,9 @@ BUSY_SECONDS = 5.0
 """How long to wait for another process that fills the same index: a batch takes it a second or so."""
 LOCK_SECONDS = 10.0
 """How long to wait for another process that opens it, which takes it milliseconds."""
-MAX_NEEDLES = 16
-"""How many needles the index is asked for; the comparison looks at all."""
+MAX_NEEDLES = 8
+FEWEST_GRAMS = 3
+"""How many needles the index is asked for, and by how many trigrams each at least; the comparison looks at all."""
 FEW_TERMS = 256
 """A short needle that begins more terms than this is common, and asking for each would take longer than it saves."""
 
@@ -100,7 +101,7 @@ class SearchFile:
                 self._run(connection, "settle", msgspec.structs.asdict(state))
             return state
 
-        return self._use(work, writes=True)
+        return self.state() or self._use(work, writes=True)
 
     def add(self, pieces: Sequence[Piece], before: State, after: State) -> bool:
         """Index these events, which lead from one state to the next; False if somebody has moved on from there."""
@@ -170,7 +171,7 @@ class SearchFile:
         by_length = sorted(wanted, key=lambda needle: needle.shortest, reverse=True)
         long = [needle for needle in by_length if not needle.is_short][:MAX_NEEDLES]
         short = [needle for needle in by_length if needle.is_short][:MAX_NEEDLES]
-        parts = [grams.by_trigrams(needle, grams.MAX_GRAMS // len(long)) for needle in long]
+        parts = [grams.by_trigrams(needle, max(FEWEST_GRAMS, grams.MAX_GRAMS // len(long))) for needle in long]
         for needle in short:
             terms = self._beginnings(connection, needle)
             if not terms:

@@ -2,6 +2,10 @@
 -- Of the store: the highest position ever given to an event, pruned ones included; no row before the first.
 SELECT seq FROM sqlite_sequence WHERE name = 'event';
 
+-- name: at_position
+-- Of the store: which event is at a position, without its words.
+SELECT session_id, seq, at FROM event WHERE position = :position;
+
 -- name: settings
 -- Of the index, as all below. A power cut may cost the newest commits, which are then indexed again.
 PRAGMA journal_mode = WAL;
