@@ -16,7 +16,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import appending, growing, library, starting
+from bench import appending, growing, library, starting, turns
 from bench.figures import Figure
 
 
@@ -46,7 +46,17 @@ async def _start(folder: Path, size: Size, options: argparse.Namespace) -> list[
     return starting.measure(folder)
 
 
-SECTIONS: dict[str, Section] = {"append": _append, "grow": _grow, "library": _library, "start": _start}
+async def _turn(folder: Path, size: Size, options: argparse.Namespace) -> list[Figure]:
+    return await turns.measure(folder, rounds=size.rounds)
+
+
+SECTIONS: dict[str, Section] = {
+    "append": _append,
+    "grow": _grow,
+    "turn": _turn,
+    "library": _library,
+    "start": _start,
+}
 
 
 def main() -> None:

@@ -24,7 +24,8 @@ settings.load_profile("holdfast")
 
 def _is_loopback(host: object) -> bool:
     try:
-        return ipaddress.ip_address(str(host).partition("%")[0]).is_loopback
+        address = ipaddress.ip_address(str(host).partition("%")[0])
+        return address.is_loopback or address.is_unspecified
     except ValueError:
         return host in ("localhost", "", None)
 
@@ -43,7 +44,7 @@ def refuse_strangers(event: str, args: tuple[object, ...]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if "live" not in config.getoption("markexpr"):
+    if config.getoption("markexpr").strip() != "live":
         sys.addaudithook(refuse_strangers)
 
 

@@ -104,7 +104,7 @@ async def main(given: argparse.Namespace) -> None:
     loop.call_later(given.seconds, hammer.stopped.set)
     await hammer.start()
     if given.bury:
-        await hammer.bury(given.bury, [Lease(*lease.split(":")[:2], int(lease.split(":")[2])) for lease in given.held])
+        await hammer.bury(given.bury, given.held)
     async with asyncio.TaskGroup() as group:
         group.create_task(hammer.write_to_own(ids.make(SESSION)))
         for session_id in given.shared:
@@ -113,13 +113,20 @@ async def main(given: argparse.Namespace) -> None:
     say(done=True)
 
 
+def as_lease(text: str) -> Lease:
+    session_id, worker_id, token = text.split(":")
+    return Lease(session_id, worker_id, int(token))
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--shared", nargs="+", default=[], help="sessions that others write to as well")
     parser.add_argument("--bury", help="a worker that was killed")
-    parser.add_argument("--held", nargs="*", default=[], help="session:worker:token, as the dead one had them")
+    parser.add_argument(
+        "--held", nargs="*", type=as_lease, default=[], help="session:worker:token, as the dead one had them"
+    )
     return parser.parse_args()
 
 

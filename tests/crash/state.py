@@ -16,7 +16,7 @@ def digest(path: Path) -> str:
         text = hashlib.sha256()
         for name, sql in connection.execute(TABLES).fetchall():
             text.update(repr((name, sql)).encode())
-            if sql is not None and sql.startswith("CREATE TABLE"):
+            if str(sql).startswith("CREATE TABLE"):
                 rows = connection.execute(f'SELECT * FROM "{name}"').fetchall()
                 text.update("\n".join(sorted(repr(row) for row in rows if row[0] != CHANCE)).encode())
         return text.hexdigest()

@@ -1,9 +1,9 @@
 """Runs the writer under strace, which kills it or lies to it at a chosen system call.
 
 strace counts calls per thread, and the store uses several: one makes the file, one attaches to it, one
-writes, one reads, one closes. So the writer stops at a gate before each of these phases, and strace comes in at the
-gate. Within a phase each kind of call that changes files is made by one thread only (a test makes sure of
-it), and the nth call is the nth call.
+writes, one reads, one closes. So the writer stops at a gate before each of these phases, and strace comes
+in at the gate. Within a phase each kind of call is made by one thread only (a test makes sure of it), and
+the nth call is the nth call. A process that dies at a call dies before it: the call is not made.
 """
 
 import os
@@ -14,14 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.crash.programs import Process, program
 from tests.crash.say import Line, acknowledged
 
-P = ParamSpec("P")
 T = TypeVar("T")
 PHASES = ("open", "attach", "main", "read", "close")
 CHANGING = ("pwrite64", "fdatasync", "ftruncate", "unlink", "mkdir", "fchown", "write")
@@ -189,7 +188,7 @@ def parse(text: str, phase: str) -> Iterable[Call]:
             phase = gate[1]
 
 
-def side_by_side(act: Callable[P, T], tries: Iterable[tuple[Any, ...]]) -> list[T]:
+def side_by_side(act: Callable[..., T], tries: Iterable[tuple[Any, ...]]) -> list[T]:
     """Two at a time; the first failure is raised once those under way are through."""
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         doing = [pool.submit(act, *one) for one in tries]

@@ -1,7 +1,6 @@
 """Backup and restore of real processes that die: what was good before is good after."""
 
 import asyncio
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +13,8 @@ import pytest
 from holdfast.store import backup, restore
 from tests.cli.seed import Seed
 from tests.crash import disk
+from tests.crash.traced import need_strace
 from tests.store.copies import heads, is_sound, place
-
-STRACE = shutil.which("strace")
 
 
 @pytest.fixture
@@ -29,8 +27,6 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path / "copy.db"
 
 
-# Death in the middle, of real processes.
-
 BACKUP = "from holdfast.store import backup; backup.backup(Path(sys.argv[1]), Path(sys.argv[2]), replace=True)"
 RESTORE = (
     "from holdfast.store import restore;"
@@ -42,11 +38,11 @@ RESTORE = (
 
 def run_until(nth: int, call: str, code: str, *args: Path) -> int:
     """Run the code and kill it at the nth such system call; its exit status."""
-    assert STRACE is not None
+    need_strace()
     inject = f"inject={call}:signal=SIGKILL:when={nth}"
     program = [sys.executable, "-c", f"import sys; from pathlib import Path; {code}", *map(str, args)]
     return subprocess.run(
-        [STRACE, "-f", "-o", "/dev/null", "-e", f"trace={call}", "-e", inject, *program],
+        ["strace", "-f", "-o", "/dev/null", "-e", f"trace={call}", "-e", inject, *program],
         check=False,
         capture_output=True,
     ).returncode
@@ -59,7 +55,6 @@ def moments(most: int) -> list[int]:
 
 @pytest.mark.crash
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(STRACE is None, reason="needs strace")
 @pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "fsync", "rename"])
 def test_a_backup_killed_at_any_moment_leaves_the_last_good_one(seed: Seed, copy: Path, call: str) -> None:
     seed.sessions(10, "some words " * 200, turns=2)
@@ -82,7 +77,6 @@ def test_a_backup_killed_at_any_moment_leaves_the_last_good_one(seed: Seed, copy
 
 @pytest.mark.crash
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(STRACE is None, reason="needs strace")
 @pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "fsync", "ftruncate"])
 def test_a_restore_killed_at_any_moment_leaves_the_old_store_or_the_new(seed: Seed, copy: Path, call: str) -> None:
     seed.sessions(10, "some words " * 200, turns=2)
