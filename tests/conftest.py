@@ -25,9 +25,9 @@ settings.load_profile("holdfast")
 def _is_loopback(host: object) -> bool:
     try:
         address = ipaddress.ip_address(str(host).partition("%")[0])
-        return address.is_loopback or address.is_unspecified
     except ValueError:
         return host in ("localhost", "", None)
+    return address.is_loopback or address.is_unspecified
 
 
 def refuse_strangers(event: str, args: tuple[object, ...]) -> None:

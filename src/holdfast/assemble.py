@@ -5,7 +5,6 @@ import logging
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from importlib import resources
 from pathlib import Path
 
 import holdfast
@@ -33,6 +32,7 @@ from holdfast.tools.registry import Toolbox
 
 logger = logging.getLogger(__name__)
 
+SYSTEM = Path(__file__).parent / "engine" / "system.md"
 ATTENDED = ("chat", "gateway")
 """Where somebody can be asked: a question there waits for as long as it takes."""
 
@@ -80,7 +80,7 @@ async def open_engine(
     await database.write(workers.register, ground.worker_id, kind, ours, version=holdfast.__version__, at=clock.now())
     models = Models(settings)
     async with _toolbox(database, settings, environment) as toolbox:
-        system = settings.agent.system or (resources.files("holdfast.engine") / "system.md").read_text("utf-8")
+        system = settings.agent.system or SYSTEM.read_text("utf-8")
 
         def prepare(session: Session, opened: Event) -> Playing:
             asking = Asking(session.summary.model or settings.model, system, models.ask, settings.agent.step_seconds)

@@ -17,11 +17,12 @@ FS_IOC_SHUTDOWN = 0x8004587D
 WITHOUT_FLUSHING_ITS_JOURNAL = 2
 MEGABYTE = 1024 * 1024
 TOOLS = ("mkfs.ext4", "mount", "umount")
+PLACES = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
 def need_disks() -> None:
     """Only root can mount. Elsewhere that is a reason to skip; in CI nothing is."""
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    missing = [tool for tool in TOOLS if shutil.which(tool, path=PLACES) is None]
     if os.environ.get("CI") or os.geteuid() == 0:
         assert os.geteuid() == 0, "these tests mount disks and must run as root in CI"
         assert not missing, f"not installed: {', '.join(missing)} (packages e2fsprogs and mount)"
@@ -79,5 +80,7 @@ def mounted(folder: Path, megabytes: int) -> Iterator[Disk]:
 
 
 def _do(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    tool = shutil.which(command[0], path=PLACES)
+    assert tool is not None, f"{command[0]} is not installed"
+    done = subprocess.run([tool, *command[1:]], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"

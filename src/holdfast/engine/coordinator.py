@@ -117,6 +117,12 @@ class Coordinator:
         except Exception as e:
             logger.exception("session %s: the turn broke", session_id)
             self._ground.bus.publish(session_id, Failed(e))
+        finally:
+            if self._leaving:
+                left = Unavailable(
+                    f"this worker is leaving; session {session_id} is kept, for the next one to go on with"
+                )
+                self._ground.bus.publish(session_id, Failed(left))
 
     async def _take(self, session_id: str) -> Lease | None:
         """The lease, as soon as it can be had; None if by then there is nothing left to do."""

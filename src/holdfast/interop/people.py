@@ -4,7 +4,7 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from importlib import resources
+from pathlib import Path
 from string import Template
 
 from holdfast.interop.visible import one_line, visible
@@ -57,7 +57,7 @@ def _fenced(text: str, language: str) -> str:
 def page(session: Session, entries: Sequence[Entry]) -> str:
     facts = "".join(f"<dt>{_safe(name)}</dt><dd>{_safe(value)}</dd>" for name, value in _facts(session))
     body = "\n".join(piece for entry in entries if (piece := _html_entry(entry)))
-    template = (resources.files("holdfast.interop") / "page.html").read_text("utf-8")
+    template = Path(__file__).with_name("page.html").read_text("utf-8")
     return Template(template).substitute(title=_safe(_title(session)), facts=facts, body=body)
 
 

@@ -5,7 +5,6 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import apsw
@@ -53,7 +52,7 @@ class Status:
 
 def known(dialect: str = "sqlite") -> tuple[Migration, ...]:
     """The migrations of this release, in order. The number leads the file's name."""
-    folder = resources.files("holdfast.store") / "migrations" / dialect
+    folder = Path(__file__).with_name("migrations") / dialect
     found = [
         Migration(int(file.name[:4]), file.name[5:-4], file.read_text("utf-8"))
         for file in folder.iterdir()

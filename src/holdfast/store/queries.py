@@ -2,7 +2,7 @@
 
 import re
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 _NAME = re.compile(r"^-- name: (\w+)\n", flags=re.MULTILINE)
 
@@ -11,7 +11,7 @@ _NAME = re.compile(r"^-- name: (\w+)\n", flags=re.MULTILINE)
 def load() -> dict[str, str]:
     """Every query, as `file.name`."""
     queries = {}
-    for file in (resources.files("holdfast.store") / "sql").iterdir():
+    for file in Path(__file__).with_name("sql").iterdir():
         if file.name.endswith(".sql"):
             _, *parts = _NAME.split(file.read_text("utf-8"))
             repository = file.name.removesuffix(".sql")

@@ -274,7 +274,7 @@ def prunable(tx: Transaction, *, before: int) -> list[Prunable]:
 
 def prune(tx: Transaction, session_id: str, *, before: int) -> bool:
     """Remove a session for good, with all that belongs to it; False if it is not, or no longer, prunable."""
-    if session_id not in {candidate.id for candidate in prunable(tx, before=before)}:
+    if tx.one("sessions.is_prunable", id=session_id, before=before) is None:
         return False
     for query in ERASING:
         tx.run(f"sessions.{query}", id=session_id)

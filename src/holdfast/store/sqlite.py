@@ -80,9 +80,14 @@ def translate(error: apsw.Error, path: Path) -> HoldfastError:
 
 def translated(error: BaseException, path: Path) -> BaseException:
     """Ours for SQLite's, with its cause; any other as it is."""
-    if not isinstance(error, apsw.Error):
+    if isinstance(error, UnicodeDecodeError):
+        ours: HoldfastError = Corrupt(
+            f"{path} holds a text that is not UTF-8 ({error}); run 'holdfast sessions verify'"
+        )
+    elif isinstance(error, apsw.Error):
+        ours = translate(error, path)
+    else:
         return error
-    ours = translate(error, path)
     ours.__cause__ = error
     return ours
 
@@ -362,8 +367,8 @@ class SqliteDatabase:
                 return work(transaction)
             finally:
                 connection.execute("ROLLBACK")
-        except apsw.Error as e:
-            raise translate(e, self.path) from e
+        except (apsw.Error, UnicodeDecodeError) as e:
+            raise translated(e, self.path) from e
 
     def _reader(self) -> tuple[apsw.Connection, SqliteTransaction]:
         """This thread's own connection."""

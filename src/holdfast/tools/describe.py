@@ -1,12 +1,12 @@
 """A tool as the model sees it: the description from the `.md` beside its code, the parameters from the code."""
 
-from importlib import resources
+from pathlib import Path
 
 from holdfast.model.asking import ToolSpec
 
 
 def spec(name: str, properties: dict[str, object], required: tuple[str, ...]) -> ToolSpec:
-    description = (resources.files("holdfast.tools") / f"{name}.md").read_text("utf-8").strip()
+    description = Path(__file__).with_name(f"{name}.md").read_text("utf-8").strip()
     parameters: dict[str, object] = {
         "type": "object",
         "properties": properties,

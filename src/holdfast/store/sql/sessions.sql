@@ -65,6 +65,11 @@ SELECT id, title, trashed_at, message_count, preview FROM session
 WHERE trashed_at IS NOT NULL AND trashed_at < :before AND lease_worker IS NULL AND pinned = 0
 ORDER BY trashed_at, id;
 
+-- name: is_prunable
+-- As prunable, for one session.
+SELECT id FROM session
+WHERE id = :id AND trashed_at IS NOT NULL AND trashed_at < :before AND lease_worker IS NULL AND pinned = 0;
+
 -- name: erase_events
 DELETE FROM event WHERE session_id = :id;
 
