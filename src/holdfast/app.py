@@ -81,6 +81,7 @@ def migrate_store(settings: Settings, *, check: bool) -> tuple[Path, migrate.Sta
         return path, migrate.Status(0, migrate.known()[-1].number)
     files.prepare(path)
     try:
+        migrate.refuse_foreign(path)
         with closing(sqlite.connect(path)) as connection:
             if check:
                 return path, migrate.check(connection, path, migrate.known())

@@ -111,7 +111,7 @@ def test_every_connection_has_the_settings_that_durability_rests_on(path: Path) 
 
 
 def test_sqlite_is_newer_than_the_fault_that_could_corrupt_a_wal() -> None:
-    assert apsw.sqlite_lib_version().split(".") >= ["3", "51", "3"]
+    assert tuple(map(int, apsw.sqlite_lib_version().split("."))) >= (3, 51, 3)
 
 
 # the WAL

@@ -38,7 +38,8 @@ class Database(Protocol):
         remains and nobody else's work is touched. It may share a commit with others, and may be run
         again after a failed commit: it must have no effect but on the transaction. Waits while too
         many writes are under way. Cancelling the wait does not tell whether the write took place.
-        Raises NotSaved if the effects could not be made durable, Unavailable if the store is locked.
+        Raises NotSaved if the effects could not be made durable, Unavailable if the store is locked,
+        AssertionError if the work breaks a constraint: that is a bug.
         """
 
     async def read(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:

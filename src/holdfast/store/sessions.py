@@ -87,11 +87,11 @@ def create(tx: Transaction, session_id: str, opened: SessionOpened, *, at: int) 
 
 
 def create_for_channel(tx: Transaction, session_id: str, opened: SessionOpened, *, at: int) -> tuple[Session, bool]:
-    """The current session of the channel; without one, a new session of the given id becomes it."""
+    """The current session of the channel; without one, or with one in the trash, a new session becomes it."""
     assert opened.channel is not None, "a session for a channel names it"
     current = aliases.current(tx, opened.channel)
-    if current is not None:
-        return get(tx, current), False
+    if current is not None and (session := get(tx, current)).summary.trashed_at is None:
+        return session, False
     session, new = create(tx, session_id, opened, at=at)
     aliases.point(tx, opened.channel, session_id, at=at)
     return session, new
@@ -213,9 +213,8 @@ def end(tx: Transaction, session_id: str, reason: EndReason, *, at: int, detail:
     session = get(tx, session_id)
     if session.summary.ended_at is not None:
         return session
-    return log.append_unheld(
-        tx, session_id, [*loose_ends(log.read(tx, session_id)), Ended(reason=reason, detail=detail)], at=at
-    )
+    loose = [] if session.summary.open_turn is None else loose_ends(log.read(tx, session_id))
+    return log.append_unheld(tx, session_id, [*loose, Ended(reason=reason, detail=detail)], at=at)
 
 
 def reopen(tx: Transaction, session_id: str, *, at: int, reason: str = "") -> Session:

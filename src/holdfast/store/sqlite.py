@@ -79,15 +79,20 @@ def translate(error: apsw.Error, path: Path) -> HoldfastError:
 
 
 def translated(error: BaseException, path: Path) -> BaseException:
-    """Ours for SQLite's, with its cause; any other as it is."""
-    if isinstance(error, UnicodeDecodeError):
-        ours: HoldfastError = Corrupt(
-            f"{path} holds a text that is not UTF-8 ({error}); run 'holdfast sessions verify'"
-        )
-    elif isinstance(error, apsw.Error):
-        ours = translate(error, path)
-    else:
-        return error
+    """Ours for SQLite's, with its cause; a broken constraint is a bug of the work, and any other error stays what it is."""
+    match error:
+        case UnicodeDecodeError():
+            ours: Exception = Corrupt(f"{path} holds a text that is not UTF-8: run 'holdfast sessions verify'")
+        case UnicodeEncodeError():
+            ours = Invalid(
+                "a name with lone surrogates cannot be kept: only message texts may hold bytes that are no text"
+            )
+        case apsw.ConstraintError() | apsw.SQLError() | apsw.MisuseError():
+            ours = AssertionError(f"the work does not fit the schema: {error}")
+        case apsw.Error():
+            ours = translate(error, path)
+        case _:
+            return error
     ours.__cause__ = error
     return ours
 
@@ -121,13 +126,16 @@ class SqliteTransaction:
 class _Job:
     """One write on its way: the work, and where its answer goes."""
 
-    __slots__ = ("answer", "error", "result", "topics", "work")
+    __slots__ = ("answer", "error", "refusal", "result", "topics", "work")
 
     def __init__(self, work: Callable[[Transaction], object], answer: "asyncio.Future[Any]") -> None:
         self.work = work
         self.answer = answer
         self.result: object = None
-        self.error: BaseException | None = None
+        self.refusal: BaseException | None = None
+        """What the work itself raised."""
+        self.error: BaseException | None = Unavailable("the store failed before this was written")
+        """What the one who waits is told: a failure, until a commit has returned."""
         self.topics: set[str] = set()
 
     def settle(self) -> None:
@@ -212,8 +220,10 @@ class SqliteDatabase:
     def _serve(self) -> None:
         try:
             while (batch := self._next_batch()) is not None:
-                self._commit(batch)
-                self._loop.call_soon_threadsafe(self._answer, batch)
+                try:
+                    self._commit(batch)
+                finally:  # whatever becomes of the writer, nobody may wait for ever
+                    self._loop.call_soon_threadsafe(self._answer, batch)
                 self._keep_wal_small()
         finally:
             self._closed = True
@@ -252,12 +262,12 @@ class SqliteDatabase:
 
     def _commit_alone(self, job: _Job) -> None:
         """One transaction for one job; its error is its own."""
-        job.error = None
         self._transaction.topics = job.topics = set()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             job.result = job.work(self._transaction)
             self._connection.execute("COMMIT")
+            job.error = None
         except BaseException as e:  # noqa: BLE001 - handed to the one who waits, whatever it is
             job.error = translated(e, self.path)
             self._roll_back()
@@ -269,6 +279,8 @@ class SqliteDatabase:
             for job in batch:
                 self._run_in_savepoint(job)
             self._connection.execute("COMMIT")
+            for job in batch:
+                job.error = job.refusal
         except apsw.BusyError as e:  # each alone would wait as long again
             for job in batch:
                 job.error = translated(e, self.path)
@@ -288,7 +300,7 @@ class SqliteDatabase:
         except apsw.Error:
             raise
         except BaseException as e:  # noqa: BLE001 - handed to the one who waits, whatever it is
-            job.error = e
+            job.refusal = translated(e, self.path)
             self._connection.execute("ROLLBACK TO job")
         self._connection.execute("RELEASE job")
 
@@ -351,8 +363,12 @@ class SqliteDatabase:
         connection = await self._loop.run_in_executor(self._readers, self._connect)
         seen = None
         while True:
-            now = await self._loop.run_in_executor(self._readers, connection.pragma, "data_version")
-            if now != seen:
+            try:
+                now = await self._loop.run_in_executor(self._readers, connection.pragma, "data_version")
+            except apsw.Error as e:
+                log.warning("cannot see whether %s has news (%s); looking again", self.path, e)
+                now = None
+            if now != seen or now is None:
                 seen = now
                 self._ring(self._listeners)
             await asyncio.sleep(POLL_SECONDS)
