@@ -75,7 +75,7 @@ def translate(error: apsw.Error, path: Path) -> HoldfastError:
         case apsw.TooBigError():
             return Invalid(f"too large for one row of the store: {error}")
         case _:
-            return IoFailed(f"the store {path} failed: {error}; nothing was saved")
+            return IoFailed(f"the store {path} failed ({error}): what was being written does not count as saved")
 
 
 def translated(error: BaseException, path: Path) -> BaseException:
