@@ -42,9 +42,9 @@ def figures(results: list[Round], ours_one: str, ours_many: str) -> list[Figure]
         return [Figure(what="openai-agents", value="not installed: pip install openai-agents")]
     return [
         Figure(
-            what=name,
-            value=f"{median(results, name):,.0f} messages/s",
-            beside="Holdfast is",
+            what=ours,
+            value=f"{median(results, ours):,.0f} messages/s",
+            beside=f"{name} ({median(results, name):,.0f}/s)",
             judged=ratio(results, ours, name),
             goal=goal,
         )

@@ -1,6 +1,6 @@
 """A store with something in it to search for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
 from holdfast.model.event import Event, SessionOpened, UserSaid
@@ -93,7 +93,3 @@ class CountedDatabase:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
-
-
-def overwrite(data: bytes, start: int, new: Sequence[int]) -> bytes:
-    return data[:start] + bytes(new) + data[start + len(new) :]

@@ -675,6 +675,23 @@ async def test_an_index_whose_files_are_deleted_is_built_anew(
     await another.close()
 
 
+async def test_what_was_found_once_is_found_again_while_another_begins_the_index_anew(
+    library: Library, index: SearchIndex, path: Path
+) -> None:
+    session_id = await library.open()
+    await library.say(session_id, *(f"word {n}" for n in range(2500)))
+    await index.catch_up()
+    another = await open_index(path, library.database)
+    begun = asyncio.Event()
+
+    work = asyncio.create_task(another.rebuild(lambda done, newest: begun.set()))
+    await begun.wait()
+
+    assert len(await index.search("word 0")) == 1
+    await work
+    await another.close()
+
+
 async def test_a_table_that_is_missing_is_built_anew(library: Library, path: Path) -> None:
     words = await filled(library, path)
     with closing(apsw.Connection(str(path))) as other:
@@ -704,6 +721,26 @@ async def test_an_index_of_a_newer_release_is_left_alone(library: Library, path:
 
     with pytest.raises(Unsupported, match="newer release"):
         await open_index(path, library.database)
+
+    assert path.read_bytes()[100:] == before[100:]
+
+
+async def test_an_index_that_a_newer_release_has_taken_over_stays_its_own(
+    library: Library, index: SearchIndex, path: Path
+) -> None:
+    await library.say(await library.open(), "modern")
+    await index.catch_up()
+    newer = path.with_name("newer.db")
+    with closing(apsw.Connection(str(newer))) as other:
+        other.execute("CREATE TABLE gram (text); PRAGMA user_version = 1000")
+    for end in ("", "-wal", "-shm"):
+        path.with_name(path.name + end).unlink()
+    newer.rename(path)
+    before = path.read_bytes()
+
+    for _ in range(2):
+        with pytest.raises(Unsupported, match="newer release"):
+            await index.search("modern")
 
     assert path.read_bytes()[100:] == before[100:]
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from holdfast.cli.errors import INTERRUPTED
+from holdfast.model.errors import Unavailable
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -48,7 +49,12 @@ async def unless_signalled(work: Awaitable[int], drain: Callable[[], Awaitable[N
             await asyncio.wait({task}, timeout=0.5)
         bell.cancel()
         if task.done():
-            status = task.result()
+            try:
+                status = task.result()
+            except Unavailable:
+                if arrived.is_set():  # it was we who left
+                    return INTERRUPTED
+                raise
             return INTERRUPTED if arrived.is_set() and status == 0 else status
         task.cancel()
         await asyncio.wait({task})

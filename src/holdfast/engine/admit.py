@@ -4,9 +4,9 @@ import hashlib
 
 import msgspec
 
-from holdfast.engine.hand import begin
+from holdfast.engine.hand import begin, reopening
 from holdfast.model.errors import Busy, InQuarantine, NotFound
-from holdfast.model.event import Entry, Event, Reopened, UserSaid, encode
+from holdfast.model.event import Entry, UserSaid, encode
 from holdfast.model.message import Content
 from holdfast.model.session import Session
 from holdfast.store import inputs, keys, leases, log, sessions
@@ -46,16 +46,18 @@ def admit(tx: Transaction, session_id: str, words: Words, *, worker_id: str, at:
     A repeat of a keyed request changes nothing and leads to the turn of the first. An ended session is
     reopened. Raises InQuarantine, NotFound, KeyReused, or Busy if the caller would rather not wait.
     """
-    session = _open_to_words(tx, session_id)
+    session = sessions.get(tx, session_id)
     said = UserSaid(turn_id=words.turn_id, parts=words.parts, name=words.name)
     if words.key:
         bound = keys.claim(tx, session_id, words.caller, words.key, request=_digest(said), turn_id=words.turn_id, at=at)
         if bound != words.turn_id:
             return Admission(session, bound, repeated=True)
+    _refuse_closed_to_words(session)
     lease = _take(tx, session, worker_id, wait=words.mode is not None)
-    ready = lease is not None and session.summary.open_turn is None and not inputs.waiting(tx, session_id)
+    queued = any(item.said is not None for item in inputs.waiting(tx, session_id))
+    ready = lease is not None and session.summary.open_turn is None and not queued
     if lease is not None and ready:
-        events = [*_reopening(session), *begin(Input(words.turn_id, "queue", said), worker_id)]
+        events = [*reopening(session), *begin(Input(words.turn_id, "queue", said), worker_id)]
         after = log.append(tx, lease, events, at=at)
         entries = tuple(Entry(session.seq + place, at, event) for place, event in enumerate(events, 1))
         return Admission(after, words.turn_id, lease, began=True, entries=entries)
@@ -65,8 +67,8 @@ def admit(tx: Transaction, session_id: str, words: Words, *, worker_id: str, at:
     return Admission(session, words.turn_id, lease)
 
 
-def _open_to_words(tx: Transaction, session_id: str) -> Session:
-    session = sessions.get(tx, session_id)
+def _refuse_closed_to_words(session: Session) -> None:
+    session_id = session.id
     if session.summary.trashed_at is not None:
         raise NotFound(f"session {session_id} is in the trash; 'holdfast sessions restore {session_id}' brings it back")
     if session.summary.quarantined is not None:
@@ -74,7 +76,6 @@ def _open_to_words(tx: Transaction, session_id: str) -> Session:
             f"session {session_id} is in quarantine: {session.summary.quarantined}. "
             f"Nothing is lost; 'holdfast sessions reopen {session_id}' takes it up again"
         )
-    return session
 
 
 def _take(tx: Transaction, session: Session, worker_id: str, *, wait: bool) -> Lease | None:
@@ -84,10 +85,6 @@ def _take(tx: Transaction, session: Session, worker_id: str, *, wait: bool) -> L
         if wait:
             return None
         raise
-
-
-def _reopening(session: Session) -> list[Event]:
-    return [] if session.summary.ended_at is None else [Reopened(reason="somebody spoke to it")]
 
 
 def _digest(said: UserSaid) -> str:

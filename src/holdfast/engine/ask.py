@@ -11,7 +11,8 @@ from holdfast.engine.together import beside
 from holdfast.model.asking import Delta, ReasoningDelta, Reply, Request, Restarted, TextDelta
 from holdfast.model.errors import BadReply, ProviderFailed, Unreachable
 from holdfast.model.event import Entry, Event, ModelSaid, TurnEnded, Usage
-from holdfast.model.message import Part, Text, ToolCall
+from holdfast.model.message import Part, ToolCall
+from holdfast.model.turn import half_said
 from holdfast.store import log
 
 AskModel = Callable[[Request], AsyncIterator[Delta | Restarted | Reply]]
@@ -95,18 +96,13 @@ async def _keep_drafts(hand: Hand) -> None:
 
 async def _give_up(hand: Hand, error: ProviderFailed) -> None:
     turn_id = _turn_id(hand)
-    events: list[Event] = [partial(turn_id, hand.said)] if hand.said else []
+    events: list[Event] = [half_said(turn_id, hand.said)] if hand.said else []
     events.append(
         TurnEnded(
             turn_id=turn_id, outcome="failed", reason=str(error), code=error.code, usage=spent(hand.entries, turn_id)
         )
     )
     await hand.end_turn(events)
-
-
-def partial(turn_id: str, text: str) -> ModelSaid:
-    """Half-said text, as it stands in the log."""
-    return ModelSaid(turn_id=turn_id, parts=(Text(text),), finish="cut", partial=True)
 
 
 def unique_calls(parts: Sequence[Part], used: Collection[str]) -> tuple[Part, ...]:

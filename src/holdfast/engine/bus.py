@@ -78,6 +78,11 @@ class Bus:
         if not watchers:
             self._watchers.pop(session_id, None)
 
+    def ring(self, session_id: str) -> None:
+        """Have the watchers look into the store for themselves."""
+        for subscription in self._watchers.get(session_id, ()):
+            subscription.ring()
+
     def publish(self, session_id: str, item: News) -> None:
         for subscription in self._watchers.get(session_id, ()):
             subscription.put(item)

@@ -16,7 +16,7 @@ from holdfast.engine.admit import Admission
 from holdfast.engine.bus import Failed
 from holdfast.engine.context import Context
 from holdfast.engine.hand import Ground, Hand, Memory, load, take_up
-from holdfast.engine.liveness import fate
+from holdfast.engine.liveness import bury_dead_holder
 from holdfast.engine.recover import Policy
 from holdfast.engine.together import stop
 from holdfast.engine.turn import Playing, play
@@ -37,6 +37,8 @@ REMEMBERED = 256
 """Sessions whose log is kept in memory between turns."""
 REMEMBERED_EVENTS = 100_000
 """Events kept in memory over all of them: some hundred megabytes at the worst."""
+CLOSED = "closed"
+"""How a worker ends that was not killed."""
 RETRY_SECONDS = 2.0
 """How often a session held elsewhere is looked at, should nobody tell us that it is free."""
 
@@ -47,6 +49,8 @@ class Coordinator:
         self._ours = ours
         self._prepare = prepare
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        """The newest task of each session; it waits for the one before it."""
+        self._all: set[asyncio.Task[None]] = set()
         self._hands: dict[str, Hand] = {}
         self._memory: OrderedDict[str, Memory] = OrderedDict()
         self._leaving = False
@@ -67,9 +71,11 @@ class Coordinator:
         before = self._tasks.get(session_id)
         task = asyncio.create_task(self._serve(session_id, lease, began, policy, before), name=f"serve {session_id}")
         self._tasks[session_id] = task
+        self._all.add(task)
         task.add_done_callback(lambda done: self._forget(session_id, done))
 
     def _forget(self, session_id: str, task: "asyncio.Task[None]") -> None:
+        self._all.discard(task)
         if self._tasks.get(session_id) is task:
             del self._tasks[session_id]
 
@@ -84,17 +90,22 @@ class Coordinator:
 
     def serves(self, session_id: str) -> bool:
         """Whether news of the session come over this worker's bus."""
-        return session_id in self._tasks
+        return session_id in self._hands
 
     async def drain(self, seconds: float) -> None:
         """Begin nothing more; give the steps in hand some time to finish, then leave their turns to the next worker."""
         self._leaving = True
         for hand in self._hands.values():
             hand.pause.set()
-        tasks = list(self._tasks.values())
+        tasks = list(self._all)
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
         await stop(*tasks)
+
+    async def settled(self) -> None:
+        """Wait until nothing is in hand."""
+        while self._all:
+            await asyncio.wait(self._all)
 
     async def _serve(
         self,
@@ -123,6 +134,8 @@ class Coordinator:
                     f"this worker is leaving; session {session_id} is kept, for the next one to go on with"
                 )
                 self._ground.bus.publish(session_id, Failed(left))
+            # Whoever watches did not hear of what others wrote while this task waited.
+            self._ground.bus.ring(session_id)
 
     async def _take(self, session_id: str) -> Lease | None:
         """The lease, as soon as it can be had; None if by then there is nothing left to do."""
@@ -139,19 +152,8 @@ class Coordinator:
             await news.aclose()
 
     async def bury_dead_holder(self, session_id: str) -> str | None:
-        """Declare the session's holder dead if its process is certainly gone; the evidence, if so."""
-        session = await self._ground.database.read(sessions.get, session_id)
-        if session.lease_worker is None or session.lease_worker == self._ground.worker_id:
-            return None
-        holder = await self._ground.database.read(workers.get, session.lease_worker)
-        assert holder is not None, "a lease belongs to a worker that is known"
-        who = Identity(host=holder.host, boot=holder.boot, pid=holder.pid, process_started=holder.process_started)
-        if fate(who, self._ours) != "gone":
-            return None
-        evidence = f"{holder.id} is gone: no process {holder.pid} that started at {holder.process_started} runs on {holder.host}"
-        await self._ground.database.write(workers.bury, holder.id, evidence, at=self._ground.clock.now())
-        logger.info("%s; its sessions are free", evidence)
-        return evidence
+        """Take the session from its holder if that is certainly gone; the evidence, if so."""
+        return await bury_dead_holder(self._ground.database, session_id, self._ours, at=self._ground.clock.now())
 
     async def _play(self, lease: Lease, began: Admission | None, policy: Policy | None) -> None:
         hand: Hand | None = None
@@ -234,6 +236,8 @@ def _evidence(tx: Transaction, hand: Hand) -> str:
     worker = workers.get(tx, getattr(began, "worker_id", "") or "")
     if worker is None:
         return "the turn is open and nobody held the session"
+    if worker.end_reason == CLOSED:
+        return recover.LEFT
     return worker.end_reason or f"the turn is open and {worker.id} no longer holds the session"
 
 

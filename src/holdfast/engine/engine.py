@@ -12,7 +12,7 @@ from holdfast.engine.admit import Admission, Words
 from holdfast.engine.bus import Failed, Live, News, Subscription
 from holdfast.engine.coordinator import Coordinator
 from holdfast.engine.hand import Ground
-from holdfast.engine.together import stop
+from holdfast.engine.together import stop, whole
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.event import Entry, ModelChanged, SessionOpened, TurnEnded, UserSaid
 from holdfast.model.ids import SESSION, TURN
@@ -65,6 +65,7 @@ class Engine:
             opened = Opened(session, new=new)
         if opening.model is not None and opened.session.summary.model != opening.model:
             changed = ModelChanged(model=opening.model)
+            await self._coordinator.bury_dead_holder(opened.session.id)
             session = await database.write(log.append_unheld, opened.session.id, [changed], at=at)
             return msgspec.structs.replace(opened, session=session)
         return opened
@@ -95,14 +96,20 @@ class Engine:
         if not parts:
             raise Invalid("there is nothing to say")
         words = Words(turn_id=self.ground.ids.make(TURN), parts=parts, mode=mode, caller=caller, key=key)
+        return await whole(self._admit(session_id, words))
+
+    async def _admit(self, session_id: str, words: Words) -> Admission:
         at, worker_id = self.ground.clock.now(), self.ground.worker_id
         admission = await self.ground.database.write(admit.admit, session_id, words, worker_id=worker_id, at=at)
         if admission.began:
             for entry in admission.entries:
                 self.ground.bus.publish(session_id, entry)
             self._coordinator.wake(session_id, admission.lease, began=admission)
-        elif not admission.repeated:
-            item = Input(words.turn_id, mode or "queue", UserSaid(turn_id=words.turn_id, parts=parts))
+        elif admission.repeated:
+            # Whoever repeats a request wants it done, also if the one who was at it has died.
+            self._coordinator.wake(session_id, policy="continue")
+        else:
+            item = Input(words.turn_id, words.mode or "queue", UserSaid(turn_id=words.turn_id, parts=words.parts))
             if not self._coordinator.note(session_id, item):
                 self._coordinator.wake(session_id, None)
         return admission
@@ -186,11 +193,9 @@ class Engine:
 
     async def interrupt(self, session_id: str) -> bool:
         """Ask the running turn to end; what was said stays. False if no turn is open. Works across processes."""
-        session = await self.ground.database.read(sessions.get, session_id)
-        if session.summary.open_turn is None:
-            return False
         request = Input(self.ground.ids.make(TURN), "stop", None)
-        await self.ground.database.write(inputs.put, session_id, request, at=self.ground.clock.now())
+        if not await self.ground.database.write(_ask_to_stop, session_id, request, at=self.ground.clock.now()):
+            return False
         if not self._coordinator.note(session_id, request):
             self._coordinator.wake(session_id)
         return True
@@ -213,6 +218,10 @@ class Engine:
 
         return await self.ground.database.read(work)
 
+    async def settled(self) -> None:
+        """Wait until nothing is in hand."""
+        await self._coordinator.settled()
+
     async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
         """Take no more work, and finish or leave what is in hand within the limit."""
         await self._coordinator.drain(seconds)
@@ -221,6 +230,14 @@ class Engine:
         """Leave. Whatever is still open is as a crash would have left it, and is taken up by whoever comes next."""
         await self._coordinator.drain(0)
         await self.ground.database.write(workers.bury, self.ground.worker_id, reason, at=self.ground.clock.now())
+
+
+def _ask_to_stop(tx: Transaction, session_id: str, request: Input, *, at: int) -> bool:
+    """Put the request to stop beside the open turn; False if there is none."""
+    if sessions.get(tx, session_id).summary.open_turn is None:
+        return False
+    inputs.put(tx, session_id, request, at=at)
+    return True
 
 
 async def _of_turn(news: AsyncIterator[News], turn_id: str) -> AsyncIterator[Entry | Live]:

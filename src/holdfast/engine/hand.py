@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from holdfast.engine.bus import Bus, Live, News
 from holdfast.engine.context import Context
-from holdfast.model.event import Entry, Event, TurnStarted
+from holdfast.engine.together import whole
+from holdfast.model.event import Entry, Event, ModelSaid, Reopened, TurnStarted
 from holdfast.model.ids import Ids
 from holdfast.model.session import Session
 from holdfast.model.times import Clock
 from holdfast.model.turn import Turn, fold_turn, turn_of
-from holdfast.store import inputs, leases, log, sessions
+from holdfast.store import approvals, inputs, leases, log, sessions
 from holdfast.store.database import Database, Transaction
 from holdfast.store.inputs import Input
 from holdfast.store.leases import Lease
@@ -57,8 +60,12 @@ class Hand:
     async def commit(self, events: Sequence[Event], *also: Callable[[Transaction], object]) -> None:
         """Add the events to the log, with whatever else belongs into the same transaction, and then tell those who watch.
 
-        Raises LeaseLost or NotSaved; nothing has happened then, and nobody was told anything.
+        Raises LeaseLost or NotSaved; nothing has happened then, and nobody was told anything. Cancelling it
+        waits until it is known what has happened.
         """
+        await whole(self._commit(events, also))
+
+    async def _commit(self, events: Sequence[Event], also: Sequence[Callable[[Transaction], object]]) -> None:
         async with self._order:
             at = self.ground.clock.now()
 
@@ -86,6 +93,8 @@ class Hand:
             self.entries.append(entry)
             self.context.add(entry)
             self.turn = fold_turn(self.turn, entry.event)
+            if isinstance(entry.event, ModelSaid):
+                self.said = ""
             self.tell(entry)
 
     def tell(self, item: News) -> None:
@@ -105,18 +114,50 @@ class Hand:
             log.keep_draft(tx, self.lease, draft)
             return inputs.waiting(tx, self.id)
 
-        self.waiting = await self.ground.database.write(work)
-        self.mind_the_waiting()
+        turn_id = self.turn.id
+        self._note_waiting(turn_id, await self.ground.database.write(work))
 
     async def look_for_input(self) -> None:
-        self.waiting = await self.ground.database.read(inputs.waiting, self.id)
-        self.mind_the_waiting()
+        turn_id = self.turn.id
+        self._note_waiting(turn_id, await self.ground.database.read(inputs.waiting, self.id))
+
+    def _note_waiting(self, turn_id: str | None, waiting: list[Input]) -> None:
+        """What was read while one turn ran says nothing about the next."""
+        if turn_id == self.turn.id:
+            self.waiting = waiting
+            self.mind_the_waiting()
+
+    async def join_steering(self) -> None:
+        """Put words that are meant for the running turn into it, those that still wait and none twice."""
+        if any(item.mode == "steer" for item in self.waiting):
+            await whole(self._join_steering())
+
+    async def _join_steering(self) -> None:
+        async with self._order:
+            at, turn_id = self.ground.clock.now(), self.turn.id
+            assert turn_id is not None, "only a turn is steered"
+
+            def work(tx: Transaction) -> tuple[Session, list[Entry]]:
+                words: list[Event] = []
+                for item in inputs.waiting(tx, self.id):
+                    if item.mode == "steer" and item.said is not None:
+                        inputs.drop(tx, self.id, item.turn_id)
+                        words.append(msgspec.structs.replace(item.said, turn_id=turn_id, input_id=item.turn_id))
+                session = log.append(tx, self.lease, words, at=at)
+                return session, self._missed(tx, session.seq)
+
+            self.session, added = await self.ground.database.write(work)
+            self.waiting = [item for item in self.waiting if item.mode != "steer"]
+            self._take_in(added)
 
     async def end_turn(self, events: Sequence[Event]) -> bool:
         """Commit the end of the turn and, in the same transaction, begin the next one that waits or give the session back.
 
-        True if another turn has begun.
+        True if another turn has begun. Cancelling it waits until it is known what has happened.
         """
+        return await whole(self._end_turn(events))
+
+    async def _end_turn(self, events: Sequence[Event]) -> bool:
         async with self._order:
             at = self.ground.clock.now()
 
@@ -124,9 +165,11 @@ class Hand:
                 session = log.append(tx, self.lease, events, at=at)
                 if events:
                     log.drop_draft(tx, self.id)
+                    approvals.withdraw(tx, self.id, at=at)
                 following = None if self.pause.is_set() else inputs.take_next(tx, self.id)
                 if following is not None:
-                    session = log.append(tx, self.lease, begin(following, self.lease.worker_id), at=at)
+                    beginning = [*reopening(session), *begin(following, self.lease.worker_id)]
+                    session = log.append(tx, self.lease, beginning, at=at)
                 else:
                     leases.release(tx, self.lease)
                 return session, self._missed(tx, session.seq), following is not None
@@ -144,6 +187,11 @@ class Hand:
     def mind_the_waiting(self) -> None:
         if any(item.mode in ("interrupt", "stop") for item in self.waiting):
             self.stop.set()
+
+
+def reopening(session: Session) -> list[Event]:
+    """Words take an ended session up again."""
+    return [] if session.summary.ended_at is None else [Reopened(reason="somebody spoke to it")]
 
 
 def begin(following: Input, worker_id: str) -> list[Event]:

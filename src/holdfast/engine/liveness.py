@@ -1,5 +1,6 @@
 """Who this process is, and whether another one still runs."""
 
+import logging
 import os
 import socket
 from pathlib import Path
@@ -7,10 +8,15 @@ from typing import Literal
 
 import psutil
 
+from holdfast.store import sessions, workers
+from holdfast.store.database import Database
 from holdfast.store.workers import Identity
+
+log = logging.getLogger(__name__)
 
 Fate = Literal["alive", "gone", "elsewhere"]
 BOOT = Path("/proc/sys/kernel/random/boot_id")
+MACHINE = Path("/etc/machine-id")
 PID_SPACE = Path("/proc/self/ns/pid")
 
 
@@ -19,18 +25,46 @@ def identity() -> Identity:
     pid = os.getpid()
     started = _started(pid)
     assert started is not None, "this process runs"
-    return Identity(host=socket.gethostname(), boot=_boot(), pid=pid, process_started=started)
+    return Identity(host=_host(), boot=_boot(), pid=pid, process_started=started)
 
 
 def fate(other: Identity, ours: Identity) -> Fate:
     """What became of a process, as far as this one can see it.
 
-    Only a process of the same host, boot and pid space can be looked up; a pid that now belongs to
-    somebody who started at another time is not it. Of all others nothing is known from here.
+    Only a process of the same machine, boot and pid space can be looked up; a pid that now belongs to
+    somebody who started at another time is not it. A process of an earlier boot of this machine is
+    gone. Of all others nothing is known from here.
     """
-    if (other.host, other.boot) != (ours.host, ours.boot):
+    if other.host != ours.host:
         return "elsewhere"
+    if other.boot != ours.boot:
+        rebooted = other.boot.split(" ")[0] != ours.boot.split(" ")[0]
+        return "gone" if rebooted else "elsewhere"
     return "alive" if _started(other.pid) == other.process_started else "gone"
+
+
+async def bury_dead_holder(database: Database, session_id: str, ours: Identity, *, at: int) -> str | None:
+    """Declare the holder of a session dead if its process is certainly gone; the evidence, if so."""
+    session = await database.read(sessions.get, session_id)
+    holder = None if session.lease_worker is None else await database.read(workers.get, session.lease_worker)
+    if holder is None:
+        return None
+    who = Identity(host=holder.host, boot=holder.boot, pid=holder.pid, process_started=holder.process_started)
+    if fate(who, ours) != "gone":
+        return None
+    evidence = f"no process {holder.pid} that started at {holder.process_started} runs on {holder.host}"
+    await database.write(workers.bury, holder.id, evidence, at=at)
+    log.info("%s is gone: %s; its sessions are free", holder.id, evidence)
+    return evidence
+
+
+def _host() -> str:
+    """The machine: its name, and what tells it from another of that name."""
+    name = socket.gethostname()
+    try:
+        return f"{name}#{MACHINE.read_text('ascii').strip()[:12]}"
+    except (OSError, UnicodeDecodeError):
+        return name
 
 
 def _boot() -> str:

@@ -10,13 +10,15 @@ with everything that is in it.
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from holdfast.engine.ask import partial, spent
+from holdfast.engine.ask import spent
 from holdfast.model.event import Entry, Event, Quarantined, Recovered, Reopened
-from holdfast.model.turn import Turn, close, close_call, fold_turn
+from holdfast.model.turn import Turn, close, close_call, fold_turn, half_said
 from holdfast.store.log import Draft
 
 Policy = Literal["continue", "close"]
 MAX_ATTEMPTS = 3
+LEFT = "its worker left before the turn was over"
+"""The evidence of a clean exit, which says nothing against the session."""
 
 POLICY: dict[str, Policy] = {
     "api": "continue",
@@ -32,12 +34,12 @@ POLICY: dict[str, Policy] = {
 
 
 def attempts(entries: Sequence[Entry], turn_id: str) -> int:
-    """How often the turn was taken up again since somebody last reopened the session."""
+    """How often the turn was taken up again after a death, since somebody last reopened the session."""
     count = 0
     for entry in reversed(entries):
         match entry.event:
-            case Recovered(turn_id=found) if found == turn_id:
-                count += 1
+            case Recovered(turn_id=found, evidence=evidence) if found == turn_id:
+                count += evidence != LEFT
             case Reopened():
                 break
             case _:
@@ -62,7 +64,7 @@ def plan(
         return [Quarantined(reason=reason, turn_id=turn.id)]
     events: list[Event] = [Recovered(turn_id=turn.id, attempt=attempt, action=policy, evidence=evidence)]
     if draft is not None and draft.turn_id == turn.id and draft.body:
-        events.append(partial(turn.id, draft.body))
+        events.append(half_said(turn.id, draft.body))
     events += [
         close_call(turn, call) for call in turn.open_calls if call.id in turn.started and not repeatable(call.name)
     ]

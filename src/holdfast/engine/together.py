@@ -29,6 +29,26 @@ async def beside(main: Coroutine[Any, Any, T], helper: Coroutine[Any, Any, None]
         await stop(*tasks)
 
 
+async def whole(work: Coroutine[Any, Any, T]) -> T:
+    """The result of work that must not be left half done: if we are cancelled, it is finished first.
+
+    A write that was handed to the store takes place whether or not somebody still waits for it; what
+    belongs to it in memory has to follow.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as e:
+            cancelled = e
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()
+        raise cancelled
+    return task.result()
+
+
 async def stop(*tasks: "asyncio.Future[Any]") -> None:
     """Cancel whatever still runs, and wait until it has ended."""
     running = [task for task in tasks if not task.done()]

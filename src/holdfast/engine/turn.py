@@ -10,16 +10,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.ask import Asking, ask, partial, spent
+from holdfast.engine.ask import Asking, ask, spent
 from holdfast.engine.hand import Hand
 from holdfast.engine.steps import Act, Ask, CloseUnknown, Finish, next_step
 from holdfast.engine.together import stop
 from holdfast.engine.toolcall import Acting, act
 from holdfast.model.errors import Invalid
-from holdfast.model.event import Event, TurnEnded, TurnOutcome, UserSaid
-from holdfast.model.turn import close, close_call
-from holdfast.store import inputs
-from holdfast.store.database import Transaction
+from holdfast.model.event import Event, TurnEnded, TurnOutcome
+from holdfast.model.turn import close, close_call, half_said
 
 LOOK_SECONDS = 1.0
 """How soon a request to stop that came through another process is noticed while a tool runs."""
@@ -71,7 +69,7 @@ async def _do(hand: Hand, playing: Playing, step: Ask | Act | CloseUnknown) -> N
         case Act(calls):
             await _unless_stopped(hand, act(hand, playing.acting, calls))
         case Ask():
-            await _let_steer(hand)
+            await hand.join_steering()
             assert hand.turn.id is not None, "the model is asked within a turn"
             request = hand.context.request(
                 hand.turn.id,
@@ -97,30 +95,10 @@ async def _unless_stopped(hand: Hand, work: Coroutine[Any, Any, None]) -> None:
         await stop(task, bell)
 
 
-async def _let_steer(hand: Hand) -> None:
-    """Put words that are meant for the running turn into it, before the model is asked again."""
-    steering = [item for item in hand.waiting if item.mode == "steer" and item.said is not None]
-    if not steering:
-        return
-
-    def take(tx: Transaction) -> None:
-        for item in steering:
-            inputs.drop(tx, hand.id, item.turn_id)
-
-    words = [_joined(hand, item) for item in steering]
-    await hand.commit(words, take)
-
-
-def _joined(hand: Hand, item: inputs.Input) -> UserSaid:
-    assert item.said is not None
-    assert hand.turn.id is not None
-    return msgspec.structs.replace(item.said, turn_id=hand.turn.id, input_id=item.turn_id)
-
-
 def _closing(hand: Hand, outcome: TurnOutcome, reason: str, code: str = "") -> list[Event]:
     """The end of a turn that is cut short: what was said stays, and every call gets its one result."""
     assert hand.turn.id is not None
-    said: list[Event] = [partial(hand.turn.id, hand.said)] if hand.said else []
+    said: list[Event] = [half_said(hand.turn.id, hand.said)] if hand.said else []
     return [
         *said,
         *close(hand.turn, outcome=outcome, reason=reason, code=code, usage=spent(hand.entries, hand.turn.id)),

@@ -89,6 +89,11 @@ def close(turn: Turn, *, outcome: TurnOutcome, reason: str, code: str = "", usag
     return [*results, TurnEnded(turn_id=turn.id, outcome=outcome, reason=reason, code=code, usage=usage)]
 
 
+def half_said(turn_id: str, text: str) -> ModelSaid:
+    """Text of a reply that was cut off, as it stands in the log."""
+    return ModelSaid(turn_id=turn_id, parts=(Text(text),), finish="cut", partial=True)
+
+
 def close_call(turn: Turn, call: ToolCall) -> ToolEnded:
     """The result of a call that will not be run, or whose outcome nobody will ever know."""
     assert turn.id is not None, "calls belong to a turn"

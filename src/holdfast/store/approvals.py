@@ -41,3 +41,8 @@ def get(tx: Transaction, session_id: str, turn_id: str, call_id: str) -> Approva
 
 def unanswered(tx: Transaction, session_id: str) -> list[Approval]:
     return [Approval(*row) for row in tx.all("approvals.open", session=session_id)]  # type: ignore[arg-type] # the schema checks the types
+
+
+def withdraw(tx: Transaction, session_id: str, *, at: int) -> None:
+    """Close the questions of a session whose turn has ended."""
+    tx.run("approvals.withdraw", session=session_id, at=at)

@@ -8,7 +8,7 @@ do not. The candidates are then read and compared with `holds`, which alone deci
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -18,7 +18,7 @@ GRAM = 3
 MAX_GRAMS = 16
 """Trigrams asked for at once. More cost more time than the candidates they rule out: a long query is sampled."""
 CHUNK = 1 << 16
-"""Letters folded at a time: folding takes twelve bytes of memory for each, and holds up every other thread."""
+"""Letters looked at in one go: folding takes twelve bytes of memory for each, and no other thread can run meanwhile."""
 LAST_LETTER = "\U0010ffff"
 END = "\n" * (GRAM - 1)
 """Stands behind every indexed text, so that its last letters begin a trigram as well."""
@@ -55,7 +55,11 @@ def fold(text: str) -> str:
     """
     if len(text) <= CHUNK:
         return text.casefold()
-    return "".join(text[start : start + CHUNK].casefold() for start in range(0, len(text), CHUNK))
+    return "".join(chunk.casefold() for chunk in chunks(text))
+
+
+def chunks(text: str) -> Iterator[str]:
+    return (text[start : start + CHUNK] for start in range(0, len(text), CHUNK))
 
 
 def needles(query: str) -> tuple[Needle, ...]:
@@ -80,9 +84,9 @@ def holds(folded: str, wanted: Iterable[Needle]) -> bool:
     return all(needle.is_in(folded) for needle in wanted)
 
 
-def indexed(text: str) -> str:
-    """A text as it goes into the index."""
-    return storable(fold(text)) + END
+def indexed(folded: str) -> str:
+    """A folded text as it goes into the index of trigrams."""
+    return storable(folded) + END
 
 
 def storable(text: str) -> str:
@@ -96,9 +100,12 @@ def storable(text: str) -> str:
     return text
 
 
-def letters(text: str) -> str:
-    """The different letters of a text, as words for the index of letters."""
-    return " ".join([_letter(each) for each in set(fold(text))])
+def letters(folded: str) -> str:
+    """The different letters of a folded text, as words for the index of letters."""
+    found: set[str] = set()
+    for chunk in chunks(folded):
+        found.update(chunk)
+    return " ".join([_letter(each) for each in found])
 
 
 def _letter(letter: str) -> str:

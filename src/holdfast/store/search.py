@@ -83,6 +83,7 @@ class SearchIndex:
         self._database = database
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-search")
         self._closed = False
+        self._reached = 0
 
     async def search(
         self, query: str, *, limit: int = 20, scope: Scope = EVERYWHERE, before_position: int | None = None
@@ -138,7 +139,7 @@ class SearchIndex:
 
     async def _search(self, wanted: Sequence[Needle], scope: Scope, limit: int, before: int) -> list[Hit]:
         """Walk the candidates from the newest on until there are hits enough."""
-        if not await self._is_begun():
+        if not await self._is_usable():
             await self._catch_up(None)
         plan = await self._in_thread(self._file.plan, wanted, scope.session_id)
         hits: list[Hit] = []
@@ -163,12 +164,13 @@ class SearchIndex:
         if gone:
             try:
                 await self._in_thread(self._file.forget, gone)
-            except Unavailable as e:
+            except HoldfastError as e:
                 log.debug("%d events that were pruned stay in the index for now: %s", len(gone), e)
 
-    async def _is_begun(self) -> bool:
+    async def _is_usable(self) -> bool:
+        """Whether the index is one of this store and has all that we saw in it: another process may have begun a new one."""
         state = await self._in_thread(self._file.state)
-        return state is not None and await self._database.read(_agrees, state)
+        return state is not None and state.position >= self._reached and await self._database.read(_agrees, state)
 
     async def _catch_up(self, on_progress: Progress | None) -> None:
         state = await self._begun()
@@ -181,6 +183,7 @@ class SearchIndex:
                 state = await self._begun()
             if on_progress is not None:
                 on_progress(state.position, newest)
+        self._reached = newest
 
     async def _begun(self) -> State:
         """How far the index is, which is begun anew if it is not one of this store and this past."""

@@ -26,6 +26,7 @@ from holdfast.store.database import Value
 from holdfast.store.grams import Needle
 
 T = TypeVar("T")
+Params = Mapping[str, Value]
 
 FORMAT = 1
 """Raised whenever older files would miss something: other grams, other words of an event. The schema says it too."""
@@ -132,7 +133,7 @@ class SearchFile:
 
     def candidates(self, plan: Plan, *, before: int, count: int) -> list[int]:
         """Positions of events that may fit, newest first. All that fit are among them."""
-        params: dict[str, Value] = {"expression": plan.expression, "before": before, "count": count}
+        params: Params = {"expression": plan.expression, "before": before, "count": count}
         return cast("list[int]", self._use(lambda connection: self._run(connection, plan.query, params)))
 
     def renew(self) -> None:
@@ -150,7 +151,7 @@ class SearchFile:
 
     # What is asked of the connection.
 
-    def _run(self, connection: apsw.Connection, query: str, params: Mapping[str, Value]) -> list[Value]:
+    def _run(self, connection: apsw.Connection, query: str, params: Params) -> list[Value]:
         """The first column."""
         rows = connection.execute(self._queries[f"search.{query}"], params).fetchall()
         return [cast("Value", row[0]) for row in rows]
@@ -160,12 +161,15 @@ class SearchFile:
         return State(*cast("tuple[str, int, str]", rows[0])) if rows else None
 
     def _add(self, connection: apsw.Connection, piece: Piece) -> None:
-        session, position = piece.session_id, piece.position
-        text, letters = grams.indexed(piece.text), grams.letters(piece.text)
-        self._run(connection, "add_grams", {"position": position, "text": text, "session": grams.badge(session)})
-        self._run(
-            connection, "add_letters", {"position": position, "letters": letters, "session": grams.badge_word(session)}
-        )
+        position, session, folded = piece.position, piece.session_id, grams.fold(piece.text)
+        by_grams: Params = {"position": position, "text": grams.indexed(folded), "session": grams.badge(session)}
+        by_letters: Params = {
+            "position": position,
+            "letters": grams.letters(folded),
+            "session": grams.badge_word(session),
+        }
+        self._run(connection, "add_grams", by_grams)
+        self._run(connection, "add_letters", by_letters)
 
     def _plan(self, connection: apsw.Connection, wanted: Sequence[Needle], session_id: str | None) -> Plan | None:
         by_length = sorted(wanted, key=lambda needle: needle.shortest, reverse=True)
@@ -234,7 +238,6 @@ class SearchFile:
         except apsw.Error as e:
             if not isinstance(e, _DAMAGE):
                 raise self._named(e) or e from e
-        self.close()
         self._remove()
         try:
             self._connect()
@@ -242,15 +245,27 @@ class SearchFile:
             raise self._named(e) or IoFailed(f"no search index can be kept at {self.path}: {e}") from e
 
     def _connect(self) -> bool:
-        """Open the file, with the schema in place if it is new; False if it is of an older format."""
+        """Open the file; False if it is of an older format."""
         if not self.path.exists():
             self._remove()
         files.prepare(self.path)
-        self._connection = connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
-        self._inode = self.path.stat().st_ino
-        connection.set_busy_timeout(int(self._busy_seconds * 1000))
+        connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
+        # Closing keeps the name of the WAL, whatever happens from here on.
         persist = array("i", [1])
         connection.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, persist.buffer_info()[0])
+        usable = False
+        try:
+            usable = self._set_up(connection)
+        finally:
+            if not usable:
+                connection.close(True)
+        if usable:
+            self._connection, self._inode = connection, self.path.stat().st_ino
+        return usable
+
+    def _set_up(self, connection: apsw.Connection) -> bool:
+        """Make the connection ours, with the schema in place if the file is new; False if it is of an older format."""
+        connection.set_busy_timeout(int(self._busy_seconds * 1000))
         connection.execute(self._queries["search.settings"]).fetchall()
         found = cast("int", connection.pragma("user_version"))
         if found > FORMAT:

@@ -25,7 +25,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.ids import SESSION, SHORTEST_PREFIX
 from holdfast.model.session import Session, State, Summary, summarise, title_line
-from holdfast.model.turn import loose_ends
+from holdfast.model.turn import half_said, loose_ends
 from holdfast.store import aliases, log, meta
 from holdfast.store.database import Transaction
 
@@ -213,8 +213,20 @@ def end(tx: Transaction, session_id: str, reason: EndReason, *, at: int, detail:
     session = get(tx, session_id)
     if session.summary.ended_at is not None:
         return session
-    loose = [] if session.summary.open_turn is None else loose_ends(log.read(tx, session_id))
+    loose = _left_open(tx, session) if session.summary.open_turn is not None else []
     return log.append_unheld(tx, session_id, [*loose, Ended(reason=reason, detail=detail)], at=at)
+
+
+def _left_open(tx: Transaction, session: Session) -> list[Event]:
+    """What closes a turn that nobody will go on with; half-said text comes into the log with it."""
+    draft = log.draft(tx, session.id)
+    log.drop_draft(tx, session.id)
+    words = (
+        [half_said(draft.turn_id, draft.body)]
+        if draft is not None and draft.turn_id == session.summary.open_turn
+        else []
+    )
+    return [*words, *loose_ends(log.read(tx, session.id))]
 
 
 def reopen(tx: Transaction, session_id: str, *, at: int, reason: str = "") -> Session:

@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from holdfast.store.grams import CHUNK, Needle, fold
+from holdfast.store.grams import CHUNK, Needle, chunks, fold
 
 Span = tuple[int, int]
 
@@ -41,13 +41,12 @@ def _letter_at(text: str, folded: str, offset: int) -> Span:
     if len(folded) == len(text):  # no letter folds to nothing, so each folds to one
         return offset, offset
     done = 0
-    for start in range(0, len(text), CHUNK):
-        piece = text[start : start + CHUNK]
-        size = len(piece.casefold())
+    for number, chunk in enumerate(chunks(text)):
+        size = len(chunk.casefold())
         if done + size <= offset:
             done += size
             continue
-        for index, letter in enumerate(piece, start):
+        for index, letter in enumerate(chunk, number * CHUNK):
             size = len(letter.casefold())
             if done + size > offset:
                 return index, done

@@ -19,3 +19,8 @@ WHERE session_id = :session AND turn_id = :turn AND call_id = :call;
 -- Questions of a session that nobody has answered yet.
 SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by FROM approval
 WHERE session_id = :session AND allowed IS NULL ORDER BY asked_at, call_id;
+
+-- name: withdraw
+-- Closes the questions of a turn that has ended: nobody waits for the answer any more.
+UPDATE approval SET allowed = 0, answered_by = 'the end of the turn', answered_at = :at
+WHERE session_id = :session AND allowed IS NULL;
