@@ -33,8 +33,8 @@ from holdfast.tools.registry import Toolbox
 logger = logging.getLogger(__name__)
 
 SYSTEM = Path(__file__).parent / "engine" / "system.md"
-ATTENDED = ("chat", "gateway")
-"""Where somebody can be asked: a question there waits for as long as it takes."""
+ATTENDED = ("gateway",)
+"""Where a question can be answered in place: there it waits for as long as it takes."""
 
 
 class Models:
@@ -115,6 +115,8 @@ def _acting(session: Session, opened: Event, toolbox: Toolbox, settings: Setting
 @asynccontextmanager
 async def _toolbox(database: Database, settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Toolbox]:
     """The tools that come with Holdfast, and those of the configured MCP servers while they are connected."""
+    secret = {access.api_key_env for access in settings.models.values()}
+    environment = {name: value for name, value in environment.items() if name not in secret}
     tools = [*builtin(environment, home=settings.home), Recall(database)]
     if not settings.mcp:
         yield Toolbox(tools)

@@ -18,6 +18,7 @@ from holdfast.model.errors import Invalid, NotSaved, Unavailable, Unsupported
 from holdfast.model.event import Compacted, ModelSaid, Titled, ToolEnded
 from holdfast.model.ids import Ids
 from holdfast.model.message import Reasoning, Text, ToolCall
+from holdfast.store import queries
 from holdfast.store.database import Database
 from holdfast.store.search import EVERYWHERE, Hit, Scope, SearchIndex, open_index
 from holdfast.store.sqlite import open_sqlite
@@ -323,6 +324,17 @@ async def test_a_search_reads_what_it_shows_and_not_the_store(
     await another.close()
 
     assert costs == [1, 1, 1, 1, 20, 20, 0, 0, 1]
+
+
+@pytest.mark.parametrize("query", ["search.by_grams", "search.by_letters"])
+async def test_candidates_come_newest_first_without_being_sorted(index: SearchIndex, path: Path, query: str) -> None:
+    await index.catch_up()
+    params = {"expression": '"abc"', "before": 10, "count": 10}
+    with closing(apsw.Connection(str(path))) as other:
+        plan = [row[3] for row in other.execute(f"EXPLAIN QUERY PLAN {queries.load()[query]}", params)]
+
+    assert len(plan) == 1
+    assert "VIRTUAL TABLE INDEX" in str(plan[0])
 
 
 async def test_an_event_that_cannot_be_read_is_left_out_and_stops_nothing(
@@ -676,19 +688,20 @@ async def test_an_index_whose_files_are_deleted_is_built_anew(
 
 
 async def test_what_was_found_once_is_found_again_while_another_begins_the_index_anew(
-    library: Library, index: SearchIndex, path: Path
+    library: Library, path: Path
 ) -> None:
     session_id = await library.open()
     await library.say(session_id, *(f"word {n}" for n in range(2500)))
-    await index.catch_up()
-    another = await open_index(path, library.database)
+    one, another = await open_index(path, library.database), await open_index(path, library.database)
+    await one.catch_up()
     begun = asyncio.Event()
 
     work = asyncio.create_task(another.rebuild(lambda done, newest: begun.set()))
     await begun.wait()
 
-    assert len(await index.search("word 0")) == 1
+    assert len(await one.search("2499")) == 1
     await work
+    await one.close()
     await another.close()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from holdfast.cli import errors, face, reply, signals
 from holdfast.cli.spinner import Spinner
 from holdfast.engine.engine import Engine, Opening
 from holdfast.interop.visible import one_line, visible
+from holdfast.model.errors import Unavailable
 from holdfast.model.session import messages
 from holdfast.providers import choose
 from holdfast.settings import EMBEDDED_MODEL, Settings
@@ -48,7 +50,8 @@ def converse(opening: Opening) -> int:
                 if line.strip():
                     # A session begins with the first words: one in which nothing was said does not exist.
                     session_id = session_id or runner.run(engine.open(opening)).session.id
-                    runner.run(_turn(engine, session_id, line))
+                    if not runner.run(_turn(engine, session_id, line)):
+                        return errors.INTERRUPTED
             if session_id is not None:
                 runner.run(_leave(engine, session_id))
         finally:
@@ -93,18 +96,36 @@ def _line() -> str | None:
             print("\n(Ctrl-D leaves)")
 
 
-async def _turn(engine: Engine, session_id: str, said: str) -> None:
-    """One turn; Ctrl-C interrupts it and keeps what was said, a second one leaves at once."""
-    interrupts: list[asyncio.Task[bool]] = []
-    with signals.caught(lambda: interrupts.append(asyncio.ensure_future(engine.interrupt(session_id)))):
-        async with Spinner("thinking") as spinner:
-            items = reply.until_words(engine.say(session_id, said, mode="queue"), spinner)
-            outcome = await reply.show(items, words=sys.stdout, notes=sys.stderr)
-    for task in interrupts:
-        await task
+async def _turn(engine: Engine, session_id: str, said: str) -> bool:
+    """One turn; False if a signal ended the chat.
+
+    Ctrl-C interrupts the turn and keeps what was said; any other signal leaves it as it is and leaves.
+    A second one leaves at once.
+    """
+    reactions: list[asyncio.Task[object]] = []
+
+    def react(number: int) -> None:
+        deed = engine.interrupt(session_id) if number == signal.SIGINT else engine.drain()
+        reactions.append(asyncio.ensure_future(deed))
+
+    with signals.caught(react):
+        try:
+            async with Spinner("thinking") as spinner:
+                items = reply.until_words(engine.say(session_id, said, mode="queue"), spinner)
+                outcome = await reply.show(items, words=sys.stdout, notes=sys.stderr)
+            # Words that others have queued meanwhile are answered now: at the prompt nothing runs.
+            await engine.settled()
+        except Unavailable:
+            if not reactions:
+                raise
+            return False
+        finally:
+            for task in reactions:
+                await task
     if (problem := reply.complaint(outcome.ended)) is not None:
         print(f"[{one_line(problem)}]")
     print()
+    return True
 
 
 async def _leave(engine: Engine, session_id: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import click
 
 from holdfast.interop.visible import one_line
+from holdfast.model.errors import Busy
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -89,9 +90,26 @@ def change(ref: str, work: "Callable[[Transaction, Session, App], T]", *, trashe
         found = sessions.resolve(tx, ref, trashed=trashed)
         return found, work(tx, found.session, app)
 
-    found, result = write(inside)
+    async def go(app: "App") -> "tuple[Found, T]":
+        try:
+            return await app.database.write(inside, app)
+        except Busy:
+            if not await _free_from_the_dead(app, ref):
+                raise
+            return await app.database.write(inside, app)
+
+    found, result = with_app(go)
     tell_others(ref, found)
     return result
+
+
+async def _free_from_the_dead(app: "App", ref: str) -> bool:
+    """Whether the session was held by a process that is gone, and is free now."""
+    from holdfast.engine.liveness import bury_dead_holder, identity
+    from holdfast.store import sessions
+
+    found = await app.database.read(sessions.resolve, ref, trashed=True)
+    return await bury_dead_holder(app.database, found.session.id, identity(), at=app.clock.now()) is not None
 
 
 def tell_others(ref: str, found: "Found") -> None:

@@ -30,7 +30,7 @@ def run(prompt: str, ref: str | None, key: str | None, model: str | None, title:
     """Do one turn and print the reply. PROMPT is the text; `-` reads it from standard input."""
     if ref is not None and key is not None:
         raise click.UsageError("give --session or --key, not both")
-    said = sys.stdin.read() if prompt == "-" else prompt
+    said = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if prompt == "-" else prompt
     if not said.strip():
         raise Invalid("there is nothing to say: the prompt is empty")
     if model is not None:

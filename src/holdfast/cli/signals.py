@@ -17,8 +17,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def caught(on_first: Callable[[], object]) -> Iterator[None]:
-    """While this lasts, the first signal calls `on_first`, and the next one leaves at once."""
+def caught(on_first: Callable[[int], object]) -> Iterator[None]:
+    """While this lasts, the first signal calls `on_first` with its number, and the next one leaves at once."""
     loop = asyncio.get_running_loop()
     seen: list[int] = []
 
@@ -26,7 +26,7 @@ def caught(on_first: Callable[[], object]) -> Iterator[None]:
         seen.append(number)
         if len(seen) > 1:
             os._exit(INTERRUPTED)
-        on_first()
+        on_first(number)
 
     for number in SIGNALS:
         loop.add_signal_handler(number, arrive, number)
@@ -42,7 +42,7 @@ async def unless_signalled(work: Awaitable[int], drain: Callable[[], Awaitable[N
     arrived = asyncio.Event()
     task = asyncio.ensure_future(work)
     bell = asyncio.ensure_future(arrived.wait())
-    with caught(arrived.set):
+    with caught(lambda number: arrived.set()):
         await asyncio.wait({task, bell}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             await drain()

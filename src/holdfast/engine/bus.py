@@ -23,9 +23,10 @@ class Live(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The turn stopped and could not say so in the log."""
+    """A turn stopped and could not say so in the log; without a turn id, every turn of the session is concerned."""
 
     error: Exception
+    turn_id: str | None = None
 
 
 News = Entry | Live | Failed

@@ -25,7 +25,6 @@ from holdfast.model.event import Event, Quarantined
 from holdfast.model.session import Session
 from holdfast.store import inputs, leases, log, sessions, workers
 from holdfast.store.database import Transaction
-from holdfast.store.inputs import Input
 from holdfast.store.leases import Lease
 from holdfast.store.workers import Identity
 
@@ -38,7 +37,7 @@ REMEMBERED = 256
 REMEMBERED_EVENTS = 100_000
 """Events kept in memory over all of them: some hundred megabytes at the worst."""
 CLOSED = "closed"
-"""How a worker ends that was not killed."""
+"""How the end of a worker begins that was not killed."""
 RETRY_SECONDS = 2.0
 """How often a session held elsewhere is looked at, should nobody tell us that it is free."""
 
@@ -79,13 +78,14 @@ class Coordinator:
         if self._tasks.get(session_id) is task:
             del self._tasks[session_id]
 
-    def note(self, session_id: str, item: Input) -> bool:
-        """Tell a turn that runs here of input that was just put into the queue; False if none runs here."""
+    def note(self, session_id: str) -> bool:
+        """Have a turn that runs here look at its queue, into which something was just put; False if none runs here."""
         hand = self._hands.get(session_id)
         if hand is None:
             return False
-        hand.waiting.append(item)
-        hand.mind_the_waiting()
+        look = asyncio.create_task(hand.look_for_input(), name=f"look {session_id}")
+        self._all.add(look)
+        look.add_done_callback(self._all.discard)
         return True
 
     def serves(self, session_id: str) -> bool:
@@ -157,15 +157,25 @@ class Coordinator:
 
     async def _play(self, lease: Lease, began: Admission | None, policy: Policy | None) -> None:
         hand: Hand | None = None
+        broken = False
         try:
             hand = await self._take_up(lease, began)
             self._hands[hand.id] = hand
             if self._leaving:
                 hand.pause.set()
             await self._play_turns(hand, began, policy)
+        except (NotSaved, LeaseLost, Unavailable, InQuarantine):
+            raise
+        except Exception as e:
+            # A bug: it ends this turn for its caller, and whoever waits behind it is served.
+            logger.exception("session %s: the turn broke", lease.session_id)
+            self._ground.bus.publish(lease.session_id, Failed(e, hand.turn.id if hand else None))
+            broken = True
         finally:
             self._hands.pop(lease.session_id, None)
             await self._let_go(lease, hand)
+        if broken and any(item.said for item in await self._ground.database.read(inputs.waiting, lease.session_id)):
+            self.wake(lease.session_id)
 
     async def _take_up(self, lease: Lease, began: Admission | None) -> Hand:
         """The session with its log, of which only what this worker does not remember is read."""
@@ -236,7 +246,7 @@ def _evidence(tx: Transaction, hand: Hand) -> str:
     worker = workers.get(tx, getattr(began, "worker_id", "") or "")
     if worker is None:
         return "the turn is open and nobody held the session"
-    if worker.end_reason == CLOSED:
+    if worker.end_reason is not None and worker.end_reason.startswith(CLOSED):
         return recover.LEFT
     return worker.end_reason or f"the turn is open and {worker.id} no longer holds the session"
 

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.engine import admit
 from holdfast.engine.admit import Admission, Words
 from holdfast.engine.bus import Failed, Live, News, Subscription
-from holdfast.engine.coordinator import Coordinator
+from holdfast.engine.coordinator import CLOSED, Coordinator
 from holdfast.engine.hand import Ground
 from holdfast.engine.together import stop, whole
 from holdfast.model.errors import Invalid, Unavailable
@@ -108,10 +108,8 @@ class Engine:
         elif admission.repeated:
             # Whoever repeats a request wants it done, also if the one who was at it has died.
             self._coordinator.wake(session_id, policy="continue")
-        else:
-            item = Input(words.turn_id, words.mode or "queue", UserSaid(turn_id=words.turn_id, parts=words.parts))
-            if not self._coordinator.note(session_id, item):
-                self._coordinator.wake(session_id, None)
+        elif not self._coordinator.note(session_id):
+            self._coordinator.wake(session_id)
         return admission
 
     async def say(
@@ -196,7 +194,7 @@ class Engine:
         request = Input(self.ground.ids.make(TURN), "stop", None)
         if not await self.ground.database.write(_ask_to_stop, session_id, request, at=self.ground.clock.now()):
             return False
-        if not self._coordinator.note(session_id, request):
+        if not self._coordinator.note(session_id):
             self._coordinator.wake(session_id)
         return True
 
@@ -226,10 +224,12 @@ class Engine:
         """Take no more work, and finish or leave what is in hand within the limit."""
         await self._coordinator.drain(seconds)
 
-    async def close(self, reason: str = "closed") -> None:
+    async def close(self, reason: str = "it left") -> None:
         """Leave. Whatever is still open is as a crash would have left it, and is taken up by whoever comes next."""
         await self._coordinator.drain(0)
-        await self.ground.database.write(workers.bury, self.ground.worker_id, reason, at=self.ground.clock.now())
+        await self.ground.database.write(
+            workers.bury, self.ground.worker_id, f"{CLOSED}: {reason}", at=self.ground.clock.now()
+        )
 
 
 def _ask_to_stop(tx: Transaction, session_id: str, request: Input, *, at: int) -> bool:
@@ -244,7 +244,9 @@ async def _of_turn(news: AsyncIterator[News], turn_id: str) -> AsyncIterator[Ent
     """What belongs to one turn, up to its end. Words that joined a running turn follow that one."""
     async for item in news:
         if isinstance(item, Failed):
-            raise item.error
+            if item.turn_id in (None, turn_id):
+                raise item.error
+            continue
         event = item.event if isinstance(item, Entry) else item
         if isinstance(event, UserSaid) and event.input_id == turn_id:
             turn_id = event.turn_id

@@ -141,6 +141,7 @@ class SearchIndex:
         """Walk the candidates from the newest on until there are hits enough."""
         if not await self._is_usable():
             await self._catch_up(None)
+        file = self._file.opened
         plan = await self._in_thread(self._file.plan, wanted, scope.session_id)
         hits: list[Hit] = []
         gone: list[int] = []
@@ -156,6 +157,8 @@ class SearchIndex:
             if len(found) < page:
                 break
             before, page = found[-1], min(2 * page, LAST_PAGE)
+        if self._file.opened != file:
+            raise Damaged(f"the search index {self._file.path} was begun anew in the midst of a search")
         await self._forget(gone)
         return hits
 

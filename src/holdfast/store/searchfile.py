@@ -87,6 +87,8 @@ class SearchFile:
         self._queries = queries.load()
         self._connection: apsw.Connection | None = None
         self._inode = 0
+        self.opened = 0
+        """How many files this has been: the present one's number."""
 
     def state(self) -> State | None:
         """How far the index is; None if it is new."""
@@ -261,6 +263,7 @@ class SearchFile:
                 connection.close(True)
         if usable:
             self._connection, self._inode = connection, self.path.stat().st_ino
+            self.opened += 1
         return usable
 
     def _set_up(self, connection: apsw.Connection) -> bool:
