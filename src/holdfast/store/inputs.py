@@ -54,6 +54,6 @@ def take_next(tx: Transaction, session_id: str) -> Input | None:
     words = [item for item in held if item.said is not None]
     if not words:
         return None
-    following = min(words, key=lambda item: (item.mode != "interrupt", item.turn_id))
+    following = next((item for item in words if item.mode == "interrupt"), words[0])
     drop(tx, session_id, following.turn_id)
     return following

@@ -103,14 +103,16 @@ CREATE TABLE channel (
 
 CREATE INDEX channel_session ON channel (session_id);
 
--- Input that waits for its turn, in the order of the turn ids.
+-- Input that waits for its turn, in the order of its arrival.
 CREATE TABLE input (
   session_id TEXT NOT NULL REFERENCES session (id),
+  place INTEGER NOT NULL,
   turn_id TEXT NOT NULL,
   mode TEXT NOT NULL CHECK (mode IN ('queue', 'steer', 'interrupt', 'stop')),
   body TEXT NOT NULL,
   at INTEGER NOT NULL,
-  PRIMARY KEY (session_id, turn_id)
+  PRIMARY KEY (session_id, place),
+  UNIQUE (session_id, turn_id)
 ) STRICT, WITHOUT ROWID;
 
 -- Questions to a person about a tool call, each answered once.
