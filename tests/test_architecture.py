@@ -55,6 +55,7 @@ HANDED_ON = {  # function that catches everything without raising -> where the e
     "store/sqlite.py _run_in_savepoint": "to the one who waits for the write",
     "engine/toolcall.py _output": "to the model, as the result of the call, and to the log with its traceback",
     "engine/coordinator.py _serve": "to those who watch the session, and to the log with its traceback",
+    "engine/coordinator.py _play": "to the one whose turn it was, and to the log with its traceback",
 }
 ENVIRONMENT = {
     "config.py": "the one reader of settings",
