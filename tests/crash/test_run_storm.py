@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,8 @@ async def run(home: Path, server: OpenAiServer, prompt: str, *, kill_after: floa
         out, err = await asyncio.wait_for(process.communicate(), kill_after or 120)
     except TimeoutError:
         assert kill_after is not None, "a run without a kill must end by itself"
-        process.send_signal(signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it ended by itself at the last moment
+            process.send_signal(signal.SIGKILL)
         out, err = await process.communicate()
     assert process.returncode in (0, -signal.SIGKILL), err.decode()
     return process.returncode, out.decode()
