@@ -47,13 +47,13 @@ async def run(home: Path, server: OpenAiServer, prompt: str, *, kill_after: floa
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), kill_after or 120)
-    except TimeoutError:
+    talking = asyncio.create_task(process.communicate())  # never cancelled: what it has read would be lost with it
+    done, _ = await asyncio.wait({talking}, timeout=kill_after or 120)
+    if not done:
         assert kill_after is not None, "a run without a kill must end by itself"
         with suppress(ProcessLookupError):  # it ended by itself at the last moment
             process.send_signal(signal.SIGKILL)
-        out, err = await process.communicate()
+    out, err = await talking
     assert process.returncode in (0, -signal.SIGKILL), err.decode()
     return process.returncode, out.decode()
 
