@@ -14,7 +14,10 @@ from holdfast.engine.bus import Bus
 from holdfast.engine.coordinator import Coordinator
 from holdfast.engine.engine import Engine
 from holdfast.engine.hand import Ground
+from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.janitor import Janitor, Pace
 from holdfast.engine.liveness import identity
+from holdfast.engine.together import stop
 from holdfast.engine.toolcall import Acting
 from holdfast.engine.turn import Playing
 from holdfast.model.asking import Delta, Provider, Reply, Request, Restarted
@@ -70,7 +73,7 @@ class Models:
 
 @asynccontextmanager
 async def open_engine(
-    database: Database, settings: Settings, environment: Mapping[str, str], *, kind: str
+    database: Database, settings: Settings, environment: Mapping[str, str], *, kind: str, sweeps: bool = False
 ) -> AsyncIterator[Engine]:
     """An engine on the store, known there as a worker of that kind until it is closed."""
     clock = SystemClock()
@@ -91,12 +94,25 @@ async def open_engine(
                 settings.agent.turn_seconds,
             )
 
-        engine = Engine(ground, Coordinator(ground, ours, prepare), settings.model)
+        coordinator = Coordinator(ground, ours, prepare)
+        engine = Engine(ground, coordinator, settings.model)
+        janitor = Janitor(ground, ours, pace(settings), engine.take_up)
         try:
-            yield engine
+            async with Heartbeat(ground, settings.liveness.heartbeat_seconds, engine.declare_dead):
+                sweeping = asyncio.create_task(janitor.work(), name="janitor") if sweeps else None
+                try:
+                    yield engine
+                finally:
+                    if sweeping is not None:
+                        await stop(sweeping)
+                    await engine.close()
         finally:
-            await engine.close()
             await models.close()
+
+
+def pace(settings: Settings) -> Pace:
+    """When the janitor looks, and when silence means death."""
+    return Pace(settings.liveness.stale_seconds, settings.liveness.sweep_seconds, settings.api.idle_minutes)
 
 
 def _acting(session: Session, opened: Event, toolbox: Toolbox, settings: Settings) -> Acting:

@@ -42,6 +42,7 @@ class Holdfast:
             ref=ref,
             channel=None if key is None else CHANNEL + key,
             source="library",
+            own=True,
             title=title,
             model=model,
             system=system,
@@ -107,6 +108,6 @@ async def open_library(
         settings = msgspec.structs.replace(settings, model=model)
     async with (
         open_app(settings) as app,
-        open_engine(app.database, settings, config.environment(), kind="library") as engine,
+        open_engine(app.database, settings, config.environment(), kind="library", sweeps=True) as engine,
     ):
         yield Holdfast(engine)

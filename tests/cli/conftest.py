@@ -15,7 +15,7 @@ from holdfast import logs
 from holdfast.cli.main import main
 from tests.cli.seed import Seed
 
-ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
 
 
 @dataclass(frozen=True)

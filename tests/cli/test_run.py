@@ -49,7 +49,9 @@ def test_an_ended_session_is_reopened_by_new_words(holdfast: Holdfast) -> None:
 
     holdfast.process("run", "Two", "--session", first, env=ECHO)
 
-    assert holdfast("sessions", "show", first, "--json").json["state"] == "waiting"
+    shown = holdfast("sessions", "show", first, "--events", "--json").json
+    assert [event["kind"] for event in shown["events"]].count("reopened") == 1
+    assert shown["end_reason"] == "cli_close", "and is left well again"
 
 
 def test_standard_input_is_the_prompt_for_a_dash(holdfast: Holdfast) -> None:

@@ -1,6 +1,6 @@
 """Listing and showing sessions."""
 
-from tests.cli.conftest import Holdfast
+from tests.cli.conftest import ENVIRONMENT, Holdfast
 from tests.cli.seed import NASTY, Seed
 
 LISTED = [
@@ -163,7 +163,7 @@ def test_json_is_ascii_and_keeps_every_character(holdfast: Holdfast, seed: Seed)
 def test_a_terminal_that_knows_only_ascii_gets_escapes(holdfast: Holdfast, seed: Seed) -> None:
     session_id = seed.session("Füße 😀")
 
-    ran = holdfast.process("sessions", "show", session_id, env={"PYTHONIOENCODING": "ascii", "PATH": ""})
+    ran = holdfast.process("sessions", "show", session_id, env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"})
 
     assert ran.code == 0
     assert "F\\xfc\\xdfe \\U0001f600" in ran.out

@@ -190,7 +190,7 @@ async def test_a_session_taken_up_again_has_all_its_messages(database: Database,
 
     entries = await database.read(log.read_whole, reopened)
     assert messages(entries) == before
-    assert entries[-1].event == Reopened(reason="asked for")
+    assert entries[-1].event == Reopened(reason="asked for", by_person=True)
     assert (reopened.state, reopened.summary.ended_at, reopened.summary.end_reason) == ("waiting", None, None)
 
 

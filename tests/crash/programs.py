@@ -35,14 +35,14 @@ def wait_until(true: Callable[[], bool], what: str, limit: float = LIMIT_SECONDS
 class Process:
     """A process with its two outputs collected; leaving the `with` block kills it if it still lives."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, stdin: int = subprocess.PIPE) -> None:
         self.command = command
         self._heard = threading.Condition()
         self._said: dict[str, str] = {"stdout": "", "stderr": ""}
         self._open = 2
         self._popen = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=ROOT,
@@ -137,10 +137,33 @@ class Process:
         for ear in self._ears:
             ear.join(LIMIT_SECONDS)
         for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
-            assert pipe is not None
-            pipe.close()
+            if pipe is not None:
+                pipe.close()
+
+
+class InTerminal(Process):
+    """A process, or a shell that starts it, as the leader of a session with a terminal of its own."""
+
+    def __init__(self, *command: str) -> None:
+        self._ours, theirs = os.openpty()
+        super().__init__("setsid", "--ctty", *command, stdin=theirs)
+        os.close(theirs)
+
+    def hang_up(self) -> None:
+        """Close the terminal's window."""
+        if self._ours >= 0:
+            os.close(self._ours)
+            self._ours = -1
+
+    def __exit__(self, *of: type[BaseException] | BaseException | TracebackType | None) -> None:
+        super().__exit__(*of)
+        self.hang_up()
+
+
+def command(name: str, *arguments: object) -> list[str]:
+    """How to run a module of this folder by this interpreter."""
+    return [sys.executable, "-m", f"tests.crash.{name}", *map(str, arguments)]
 
 
 def program(name: str, *arguments: object) -> Process:
-    """A module of this folder, run by this interpreter."""
-    return Process(sys.executable, "-m", f"tests.crash.{name}", *map(str, arguments))
+    return Process(*command(name, *arguments))

@@ -26,7 +26,7 @@ KEY = "storm"
 
 def command(home: Path, server: OpenAiServer, prompt: str) -> tuple[list[str], dict[str, str]]:
     env = {
-        "PATH": os.environ["PATH"],
+        **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
         "HOME": str(home),
         "HOLDFAST_HOME": str(home),
         "HOLDFAST_MODEL": "openai:test",

@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from holdfast.clock import SystemClock
 from holdfast.engine.ask import Asking, AskModel
 from holdfast.engine.bus import Bus, Live
 from holdfast.engine.coordinator import Coordinator
 from holdfast.engine.engine import Engine, Opening
 from holdfast.engine.hand import Ground
+from holdfast.engine.janitor import Janitor, Pace
 from holdfast.engine.liveness import identity
 from holdfast.engine.toolcall import Acting
 from holdfast.engine.turn import Playing
@@ -18,11 +21,25 @@ from holdfast.model.asking import Delta, Reply, Request, Restarted, ToolSpec
 from holdfast.model.event import Entry, Event
 from holdfast.model.ids import WORKER, Ids
 from holdfast.model.session import Session
+from holdfast.model.times import Clock
 from holdfast.model.tool import Output, Scene
 from holdfast.providers.scripted import Script, ScriptedProvider, Step
 from holdfast.store import workers
 from holdfast.store.sqlite import SqliteDatabase, open_sqlite
+from holdfast.store.workers import Identity
 from holdfast.tools.registry import Toolbox
+
+PACE = Pace(stale_seconds=90, sweep_seconds=60, idle_minutes=60)
+
+
+def gone() -> Identity:
+    """A process of this machine that is certainly gone: its pid has been given to another, which is this one."""
+    return msgspec.structs.replace(identity(), process_started="1")
+
+
+def elsewhere() -> Identity:
+    """A process of another machine, of which nothing but its beats is known here."""
+    return msgspec.structs.replace(identity(), host="elsewhere")
 
 
 class Mailer:
@@ -107,6 +124,14 @@ class Stage:
     sleeper: Sleeper
     requests: list[Request] = field(default_factory=list)
 
+    @property
+    def worker_id(self) -> str:
+        return self.engine.ground.worker_id
+
+    def janitor(self, pace: Pace = PACE) -> Janitor:
+        """A janitor of this worker; it remembers what it has seen, so that each call makes one that knows nothing."""
+        return Janitor(self.engine.ground, identity(), pace, self.engine.take_up)
+
     async def session(self, **opening: object) -> Session:
         return (await self.engine.open(Opening(**{"source": "api", **opening}))).session  # type: ignore[arg-type]
 
@@ -139,13 +164,18 @@ async def set_up(
     max_steps: int = 20,
     turn_seconds: float = 60.0,
     step_seconds: float = 30.0,
+    clock: Clock | None = None,
+    who: Identity | None = None,
 ) -> Stage:
-    """Open the store, register a worker and build its engine; a model's script is played step by step."""
+    """Open the store, register a worker and build its engine; a model's script is played step by step.
+
+    `who` is the process that the worker is said to be, if not this one.
+    """
     database = database or await open_sqlite(folder / "holdfast.db")
-    clock = SystemClock()
+    clock = clock or SystemClock()
     ids = Ids(clock.now)
     worker_id = ids.make(WORKER)
-    await database.write(workers.register, worker_id, "test", identity(), version="0", at=clock.now())
+    await database.write(workers.register, worker_id, "test", who or identity(), version="0", at=clock.now())
     provider = ScriptedProvider({"play": Script(steps=steps)} if steps else {})
     mailer, reader, sleeper = Mailer(folder / "outbox"), Reader(), Sleeper()
     toolbox = Toolbox([mailer, reader, sleeper, Breaker()])

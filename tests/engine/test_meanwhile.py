@@ -58,6 +58,21 @@ async def test_words_that_wait_survive_the_worker(tmp_path: Path, stages: list[S
     assert [text_of(event.parts) for event in log_ if isinstance(event, UserSaid)] == ["Sleep", "one", "two"]
 
 
+async def test_a_worker_that_leaves_stops_a_turn_that_other_words_wait_behind(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, SLEEP, Step(say="One.")))
+    session = await stage.session()
+
+    # The second words come before the first have been taken in hand.
+    await asyncio.gather(stage.engine.admit(session.id, "Sleep"), stage.engine.admit(session.id, "one"))
+    await asyncio.wait_for(stage.sleeper.sleeping.wait(), 10)
+    await stage.engine.close()
+
+    assert stage.sleeper.woken
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("serve")]
+
+
 async def test_an_interrupting_message_ends_the_turn_and_goes_first(tmp_path: Path, stages: list[Stage]) -> None:
     stages.append(stage := await set_up(tmp_path, SLEEP, Step(say="At once."), Step(say="Later.")))
     session = await stage.session()

@@ -25,10 +25,14 @@ ROOT = Path(__file__).parents[2]
 RELEASED: dict[int, str] = {}
 """The digest of each migration that a release has carried out somewhere: such a file never changes again.
 Add an entry when its release is made."""
-SECOND_STEP = Migration(
-    2, "post_mood", "ALTER TABLE session ADD COLUMN mood TEXT; CREATE INDEX session_mood ON session (mood);"
+NEXT = known()[-1].number + 1
+COPY = f"holdfast.db.before-{NEXT:04}"
+NEXT_STEP = Migration(
+    NEXT, "post_mood", "ALTER TABLE session ADD COLUMN mood TEXT; CREATE INDEX session_mood ON session (mood);"
 )
-BROKEN_STEP = Migration(2, "post_broken", "CREATE TABLE half (x TEXT) STRICT; ALTER TABLE nobody ADD COLUMN mood TEXT;")
+BROKEN_STEP = Migration(
+    NEXT, "post_broken", "CREATE TABLE half (x TEXT) STRICT; ALTER TABLE nobody ADD COLUMN mood TEXT;"
+)
 OPEN = """
 import asyncio, sys
 from pathlib import Path
@@ -237,22 +241,22 @@ async def test_an_upgrade_keeps_every_row_and_a_copy_of_the_store_before_it(path
     await make_store(path)
     before = raw(path, "SELECT session_id, seq, hash, body FROM event ORDER BY position")
 
-    assert upgrade(path, SECOND_STEP) == known()[-1].number
-    copy = path.with_name("holdfast.db.before-0002")
+    assert upgrade(path, NEXT_STEP) == known()[-1].number
+    copy = path.with_name(COPY)
     assert raw(path, "SELECT session_id, seq, hash, body FROM event ORDER BY position") == before
     assert raw(path, "SELECT count(mood), count(*) FROM session") == [(0, 5)]
-    assert raw(path, "SELECT number, name FROM migration")[-1] == (2, "post_mood")
+    assert raw(path, "SELECT number, name FROM migration")[-1] == (NEXT, "post_mood")
     assert raw(copy, "SELECT session_id, seq, hash, body FROM event ORDER BY position") == before
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    assert upgrade(path, SECOND_STEP) == 2, "the second time there is nothing to do"
+    assert upgrade(path, NEXT_STEP) == NEXT, "the second time there is nothing to do"
 
 
 async def test_the_copy_is_a_store_that_the_older_release_opens(path: Path) -> None:
     await make_store(path)
-    upgrade(path, SECOND_STEP)
+    upgrade(path, NEXT_STEP)
     with pytest.raises(Unsupported, match="newer release"):
         await open_sqlite(path)
-    database = await open_sqlite(path.with_name("holdfast.db.before-0002"))
+    database = await open_sqlite(path.with_name(COPY))
 
     session = await database.read(sessions.get, "hf-3")
     assert len(await database.read(log.read_whole, session)) == 2
@@ -277,7 +281,7 @@ async def test_an_upgrade_that_fails_leaves_the_store_as_it_was(path: Path) -> N
         raw(path, "SELECT * FROM migration"),
     )
     assert after == before
-    assert raw(path, "PRAGMA user_version") == [(1,)]
+    assert raw(path, "PRAGMA user_version") == [(NEXT - 1,)]
     await (await open_sqlite(path)).close()
 
 
@@ -288,35 +292,35 @@ async def test_the_copy_is_of_the_store_as_it_was_just_before_the_upgrade_that_t
     database = await open_sqlite(path)
     await database.write(log.append_unheld, "hf-0", [words("said between two attempts")], at=9)
     await database.close()
-    upgrade(path, SECOND_STEP)
+    upgrade(path, NEXT_STEP)
 
-    copy = path.with_name("holdfast.db.before-0002")
+    copy = path.with_name(COPY)
     assert raw(copy, "SELECT count(*) FROM event") == raw(path, "SELECT count(*) FROM event") == [(11,)]
 
 
 async def test_what_a_crash_left_of_a_copy_is_never_taken_for_one(path: Path) -> None:
     await make_store(path)
-    path.with_name("holdfast.db.before-0002.part").write_bytes(b"half a copy")
-    upgrade(path, SECOND_STEP)
+    path.with_name(f"{COPY}.part").write_bytes(b"half a copy")
+    upgrade(path, NEXT_STEP)
 
-    assert raw(path.with_name("holdfast.db.before-0002"), "SELECT count(*) FROM session") == [(5,)]
-    assert sorted(file.name for file in path.parent.glob("*.before-*")) == ["holdfast.db.before-0002"]
+    assert raw(path.with_name(COPY), "SELECT count(*) FROM session") == [(5,)]
+    assert sorted(file.name for file in path.parent.glob("*.before-*")) == [COPY]
 
 
 async def test_of_many_who_upgrade_at_once_one_does_and_the_copy_is_from_before(path: Path) -> None:
     await make_store(path)
-    outcomes = await asyncio.gather(*(asyncio.to_thread(upgrade, path, SECOND_STEP) for _ in range(6)))
+    outcomes = await asyncio.gather(*(asyncio.to_thread(upgrade, path, NEXT_STEP) for _ in range(6)))
 
-    assert set(outcomes) <= {1, 2}
-    assert raw(path, "SELECT count(*) FROM migration WHERE number = 2") == [(1,)]
-    copied = raw(path.with_name("holdfast.db.before-0002"), "SELECT number FROM migration")
-    assert copied == [(1,)]
+    assert set(outcomes) <= {NEXT - 1, NEXT}
+    assert raw(path, f"SELECT count(*) FROM migration WHERE number = {NEXT}") == [(1,)]
+    copied = raw(path.with_name(COPY), "SELECT max(number) FROM migration")
+    assert copied == [(NEXT - 1,)]
 
 
 async def test_a_statement_that_yields_rows_does_not_stop_the_rest_of_its_migration(path: Path) -> None:
     await make_store(path)
     chatty = Migration(
-        2,
+        NEXT,
         "post_chatty",
         "SELECT id FROM session; UPDATE session SET model = 'x' RETURNING id; CREATE TABLE late (x TEXT);",
     )
@@ -328,16 +332,16 @@ async def test_a_statement_that_yields_rows_does_not_stop_the_rest_of_its_migrat
 
 async def test_several_steps_are_taken_at_once_with_one_copy(path: Path) -> None:
     await make_store(path)
-    third = Migration(3, "post_late", "CREATE TABLE late (x TEXT) STRICT;")
-    upgrade(path, SECOND_STEP, third)
+    third = Migration(NEXT + 1, "post_late", "CREATE TABLE late (x TEXT) STRICT;")
+    upgrade(path, NEXT_STEP, third)
 
-    assert raw(path, "SELECT number FROM migration") == [(1,), (2,), (3,)]
-    assert [file.name for file in path.parent.glob("*.before-*")] == ["holdfast.db.before-0002"]
+    assert raw(path, "SELECT number FROM migration") == [(number,) for number in range(1, NEXT + 2)]
+    assert [file.name for file in path.parent.glob("*.before-*")] == [COPY]
 
 
 async def test_a_new_store_is_not_copied(path: Path) -> None:
     path.touch()
-    upgrade(path, SECOND_STEP)
+    upgrade(path, NEXT_STEP)
 
     assert not list(path.parent.glob("*.before-*"))
 

@@ -88,7 +88,7 @@ TABLE: list[tuple[Summary, Event, dict[str, object]]] = [
     (
         Summary(open_turn="t"),
         Ended(reason="reaped", last_sign_at=7),
-        {"ended_at": 7, "end_reason": "reaped", "open_turn": None},
+        {"ended_at": 7, "end_reason": "reaped", "open_turn": "t"},
     ),
     (Summary(), Ended(reason="user"), {"ended_at": AT, "end_reason": "user"}),
     (Summary(), Quarantined(reason="three attempts"), {"quarantined": "three attempts"}),

@@ -76,7 +76,11 @@ TABLE: list[tuple[str, list[Event], Turn]] = [
         Turn(id="turn-1", owes_reply=True),
     ),
     ("the end of a turn", [STARTED, SAID, ANSWERED, DONE], Turn()),
-    ("the end of a session", [STARTED, SAID, ASKED, Ended(reason="user")], Turn()),
+    (
+        "the end of a session in mid-turn",
+        [STARTED, SAID, ASKED, Ended(reason="reaped")],
+        Turn(id="turn-1", open_calls=BOTH, steps=1),
+    ),
     (
         "a second turn",
         [STARTED, SAID, ANSWERED, DONE, TurnStarted(turn_id="turn-2"), SAID],

@@ -19,7 +19,6 @@ from holdfast.model.errors import Unavailable
 from holdfast.model.session import messages
 from holdfast.providers import choose
 from holdfast.settings import EMBEDDED_MODEL, Settings
-from holdfast.store import sessions
 
 HINT = """This very small model runs inside Holdfast, without a key: it shows how things work and knows little.
 For a better one set OPENAI_API_KEY or ANTHROPIC_API_KEY, or `model` in {file}."""
@@ -32,7 +31,7 @@ SHOWN_ON_RESUME = 4
 @click.option("--title", help="The title of a new session.")
 def chat(ref: str | None, model: str | None, title: str | None) -> int:
     """Talk with the agent. Ctrl-C interrupts its turn, Ctrl-D leaves."""
-    return converse(Opening(ref=ref, source="chat", model=model, title=title, workdir=Path.cwd()))
+    return converse(Opening(ref=ref, source="chat", own=True, model=model, title=title, workdir=Path.cwd()))
 
 
 def converse(opening: Opening) -> int:
@@ -130,6 +129,5 @@ async def _turn(engine: Engine, session_id: str, said: str) -> bool:
 
 async def _leave(engine: Engine, session_id: str) -> None:
     """End the session; it can be taken up again at any time."""
-    ground = engine.ground
-    await ground.database.write(sessions.end, session_id, "cli_close", at=ground.clock.now())
+    await engine.leave(session_id)
     print(f"Kept as {session_id}; 'holdfast chat --resume {session_id}' takes it up again.")

@@ -36,13 +36,14 @@ def run(prompt: str, ref: str | None, key: str | None, model: str | None, title:
     if model is not None:
         choose.parse(model)
     channel = None if key is None else CHANNEL + key
-    opening = Opening(ref=ref, channel=channel, source="run", model=model, title=title, workdir=Path.cwd())
+    opening = Opening(ref=ref, channel=channel, source="run", own=True, model=model, title=title, workdir=Path.cwd())
     return face.with_app(lambda app: _run(app, opening, said, as_json=as_json))
 
 
 async def _run(app: App, opening: Opening, said: str, *, as_json: bool) -> int:
     async with open_engine(app.database, app.settings, config.environment(), kind="run") as engine:
-        return await signals.unless_signalled(_turn(engine, opening, said, as_json=as_json), engine.drain)
+        turn = _turn(engine, opening, said, as_json=as_json)
+        return await signals.unless_signalled(turn, engine.drain, engine.death)
 
 
 async def _turn(engine: Engine, opening: Opening, said: str, *, as_json: bool) -> int:

@@ -38,6 +38,7 @@ COMMANDS = {
     "restore": "trash:restore",
     "prune": "trash:prune",
     "verify": "proof:verify",
+    "stats": "stats:stats",
 }
 
 

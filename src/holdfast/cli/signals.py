@@ -37,20 +37,30 @@ def caught(on_first: Callable[[int], object]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def unless_signalled(work: Awaitable[int], drain: Callable[[], Awaitable[None]]) -> int:
-    """The exit status of the work; or, when a signal comes, drain and then 130, or what the work came to by then."""
+async def unless_signalled(
+    work: Awaitable[int | None], drain: Callable[[], Awaitable[None]], death: "asyncio.Future[None] | None" = None
+) -> int:
+    """The exit status of the work; or, when a signal comes, drain and then 130, or what the work came to by then.
+
+    Raises what `death` fails with, should that come first.
+    """
     arrived = asyncio.Event()
     task = asyncio.ensure_future(work)
     bell = asyncio.ensure_future(arrived.wait())
     with caught(lambda number: arrived.set()):
-        await asyncio.wait({task, bell}, return_when=asyncio.FIRST_COMPLETED)
+        ends: set[asyncio.Future[object]] = {task, bell} if death is None else {task, bell, death}  # type: ignore[arg-type] # any result will do
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if death is not None and death.done():
+            task.cancel()
+            bell.cancel()
+            death.result()
         if not task.done():
             await drain()
             await asyncio.wait({task}, timeout=0.5)
         bell.cancel()
         if task.done():
             try:
-                status = task.result()
+                status = task.result() or 0
             except Unavailable:
                 if arrived.is_set():  # it was we who left
                     return INTERRUPTED

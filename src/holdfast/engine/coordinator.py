@@ -16,7 +16,7 @@ from holdfast.engine.admit import Admission
 from holdfast.engine.bus import Failed
 from holdfast.engine.context import Context
 from holdfast.engine.hand import Ground, Hand, Memory, load, take_up
-from holdfast.engine.liveness import bury_dead_holder
+from holdfast.engine.liveness import bury_dead_holder, bury_if_gone
 from holdfast.engine.recover import Policy
 from holdfast.engine.together import stop
 from holdfast.engine.turn import Playing, play
@@ -38,6 +38,8 @@ REMEMBERED_EVENTS = 100_000
 """Events kept in memory over all of them: some hundred megabytes at the worst."""
 CLOSED = "closed"
 """How the end of a worker begins that was not killed."""
+OWNED = ("chat", "run", "library", "cron", "batch")
+"""Sources whose sessions somebody has open: if the one who would have ended them is gone, whoever plays what it left does."""
 RETRY_SECONDS = 2.0
 """How often a session held elsewhere is looked at, should nobody tell us that it is free."""
 
@@ -65,10 +67,15 @@ class Coordinator:
         *,
         began: Admission | None = None,
         policy: Policy | None = None,
+        patient: bool = True,
     ) -> None:
-        """See to it that the session is served. `began` is the admission of a turn that has only just begun: it needs no recovery."""
+        """See to it that the session is served. `began` is the admission of a turn that has only just begun: it needs no recovery.
+
+        If another worker holds the session, wait to see whether it dies, unless not `patient`.
+        """
         before = self._tasks.get(session_id)
-        task = asyncio.create_task(self._serve(session_id, lease, began, policy, before), name=f"serve {session_id}")
+        work = self._serve(session_id, lease, began, policy, before, patient=patient)
+        task = asyncio.create_task(work, name=f"serve {session_id}")
         self._tasks[session_id] = task
         self._all.add(task)
         task.add_done_callback(lambda done: self._forget(session_id, done))
@@ -107,6 +114,14 @@ class Coordinator:
         while self._all:
             await asyncio.wait(self._all)
 
+    def abandon(self, error: HoldfastError) -> None:
+        """Stop at once, and tell those who watch: what this worker had in hand is no longer its own."""
+        self._leaving = True
+        for task in self._all:
+            task.cancel()
+        for session_id in self._tasks:
+            self._ground.bus.publish(session_id, Failed(error))
+
     async def _serve(
         self,
         session_id: str,
@@ -114,12 +129,14 @@ class Coordinator:
         began: Admission | None,
         policy: Policy | None,
         before: "asyncio.Task[None] | None",
+        *,
+        patient: bool,
     ) -> None:
         """The boundary of a session's work: whatever goes wrong in there ends here, told to those who watch."""
         try:
             if before is not None:
                 await asyncio.wait({before})
-            lease = lease or await self._take(session_id)
+            lease = lease or await self._take(session_id, patient=patient)
             if lease is not None:
                 await self._play(lease, began, policy)
         except HoldfastError as e:
@@ -137,16 +154,19 @@ class Coordinator:
             # Whoever watches did not hear of what others wrote while this task waited.
             self._ground.bus.ring(session_id)
 
-    async def _take(self, session_id: str) -> Lease | None:
-        """The lease, as soon as it can be had; None if by then there is nothing left to do."""
+    async def _take(self, session_id: str, *, patient: bool) -> Lease | None:
+        """The lease, as soon as it can be had; None if by then there is nothing left to do, or another sees to it."""
         news = self._ground.database.listen(session_id)
         try:
             while not self._leaving and await self._ground.database.read(_has_work, session_id):
                 try:
                     return await self._ground.database.write(leases.take, session_id, self._ground.worker_id)
                 except Busy:
-                    if await self.bury_dead_holder(session_id) is None:
-                        await _next(news, RETRY_SECONDS)
+                    if await self.bury_dead_holder(session_id) is not None:
+                        continue
+                    if not patient:
+                        return None
+                    await _next(news, RETRY_SECONDS)
             return None
         finally:
             await news.aclose()
@@ -154,6 +174,12 @@ class Coordinator:
     async def bury_dead_holder(self, session_id: str) -> str | None:
         """Take the session from its holder if that is certainly gone; the evidence, if so."""
         return await bury_dead_holder(self._ground.database, session_id, self._ours, at=self._ground.clock.now())
+
+    async def bury_if_gone(self, worker_id: str) -> str | None:
+        """Declare a worker dead if its process is certainly gone; the evidence, if so."""
+        if worker_id == self._ground.worker_id:
+            return None
+        return await bury_if_gone(self._ground.database, worker_id, self._ours, at=self._ground.clock.now())
 
     async def _play(self, lease: Lease, began: Admission | None, policy: Policy | None) -> None:
         hand: Hand | None = None
@@ -186,7 +212,10 @@ class Coordinator:
 
     async def _play_turns(self, hand: Hand, began: Admission | None, policy: Policy | None) -> None:
         playing = self._prepare(hand.session, hand.entries[0].event)
-        if hand.turn.id is not None and (began is None or hand.turn.id != began.turn_id):
+        recovered = hand.turn.id is not None and (began is None or hand.turn.id != began.turn_id)
+        was_left = recovered or hand.session.summary.ended_at is not None
+        hand.inherited = was_left and hand.session.summary.source in OWNED
+        if recovered:
             await self._recover(hand, playing, policy)
         if hand.turn.id is None:
             await self._begin_waiting(hand)

@@ -13,12 +13,12 @@ from holdfast.engine.bus import Failed, Live, News, Subscription
 from holdfast.engine.coordinator import CLOSED, Coordinator
 from holdfast.engine.hand import Ground
 from holdfast.engine.together import stop, whole
-from holdfast.model.errors import Invalid, Unavailable
-from holdfast.model.event import Entry, ModelChanged, SessionOpened, TurnEnded, UserSaid
+from holdfast.model.errors import Conflict, Invalid, Unavailable
+from holdfast.model.event import EndReason, Entry, ModelChanged, SessionOpened, TurnEnded, UserSaid
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
-from holdfast.store import approvals, inputs, log, sessions, workers
+from holdfast.store import approvals, inputs, log, owners, sessions, workers
 from holdfast.store.approvals import Approval
 from holdfast.store.database import Transaction
 from holdfast.store.inputs import Input, Mode
@@ -36,6 +36,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     system: str | None = None
     workdir: Path | None = None
+    own: bool = False
+    """Whether this worker keeps the session open until it leaves it: when the worker dies, the session is ended."""
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -52,6 +54,10 @@ class Engine:
         self.ground = ground
         self._coordinator = coordinator
         self._default_model = default_model
+        self._opened: set[str] = set()
+        """Sessions that this worker has open, though another may be their owner."""
+        self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails when this worker was declared dead: it holds nothing any more and must stop."""
 
     async def open(self, opening: Opening) -> Opened:
         """Get or create a session. Creating one that exists returns it. Raises NotFound or Ambiguous for a `ref`."""
@@ -60,15 +66,28 @@ class Engine:
             found = await database.read(sessions.resolve, opening.ref)
             opened = Opened(found.session, new=False, others=found.others)
         else:
-            create = sessions.create if opening.channel is None else sessions.create_for_channel
-            session, new = await database.write(create, self.ground.ids.make(SESSION), self._fact(opening), at=at)
+            owner = self.ground.worker_id if opening.own else None
+            session, new = await database.write(
+                _create, self.ground.ids.make(SESSION), self._fact(opening), owner, at=at
+            )
             opened = Opened(session, new=new)
+        if opening.own:
+            await self._own(opened.session)
         if opening.model is not None and opened.session.summary.model != opening.model:
             changed = ModelChanged(model=opening.model)
             await self._coordinator.bury_dead_holder(opened.session.id)
             session = await database.write(log.append_unheld, opened.session.id, [changed], at=at)
             return msgspec.structs.replace(opened, session=session)
         return opened
+
+    async def _own(self, session: Session) -> None:
+        """Become the session's owner; if a living worker has it open, with the first words after that one has left."""
+        self._opened.add(session.id)
+        if session.owner_worker == self.ground.worker_id:
+            return
+        if session.owner_worker is not None:
+            await self._coordinator.bury_if_gone(session.owner_worker)
+        await self.ground.database.write(owners.attach, session.id, self.ground.worker_id)
 
     def _fact(self, opening: Opening) -> SessionOpened:
         return SessionOpened(
@@ -89,7 +108,12 @@ class Engine:
         caller: str = "",
         key: str = "",
     ) -> Admission:
-        """Make the words durable and see to it that their turn is played; returns once they are safe."""
+        """Make the words durable and see to it that their turn is played; returns once they are safe.
+
+        Raises Conflict in a worker that was declared dead, Unavailable in one that is about to stop.
+        """
+        if self.death.done():
+            self.death.result()
         if self._coordinator.leaving:
             raise Unavailable("this worker is about to stop and takes no more work")
         parts = (Text(said),) if isinstance(said, str) else said
@@ -99,8 +123,8 @@ class Engine:
         return await whole(self._admit(session_id, words))
 
     async def _admit(self, session_id: str, words: Words) -> Admission:
-        at, worker_id = self.ground.clock.now(), self.ground.worker_id
-        admission = await self.ground.database.write(admit.admit, session_id, words, worker_id=worker_id, at=at)
+        at, worker_id, owns = self.ground.clock.now(), self.ground.worker_id, session_id in self._opened
+        admission = await self.ground.database.write(_admit, session_id, words, owns=owns, worker_id=worker_id, at=at)
         if admission.began:
             for entry in admission.entries:
                 self.ground.bus.publish(session_id, entry)
@@ -216,9 +240,24 @@ class Engine:
 
         return await self.ground.database.read(work)
 
+    def take_up(self, session_id: str) -> None:
+        """See to a session that has something to do, unless somebody else does already."""
+        self._coordinator.wake(session_id, patient=False)
+
     async def settled(self) -> None:
         """Wait until nothing is in hand."""
         await self._coordinator.settled()
+
+    async def leave(self, session_id: str, reason: EndReason | None = "cli_close") -> None:
+        """Let go of a session this worker has open. It is ended, unless a channel will bring more words to it."""
+        self._opened.discard(session_id)
+        await self.ground.database.write(_leave, session_id, self.ground.worker_id, reason, at=self.ground.clock.now())
+
+    def declare_dead(self, error: Conflict) -> None:
+        """Stop everything: others have taken over what this worker had."""
+        if not self.death.done():
+            self.death.set_exception(error)
+        self._coordinator.abandon(error)
 
     async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
         """Take no more work, and finish or leave what is in hand within the limit."""
@@ -227,8 +266,13 @@ class Engine:
     async def close(self, reason: str = "it left") -> None:
         """Leave. Whatever is still open is as a crash would have left it, and is taken up by whoever comes next."""
         await self._coordinator.drain(0)
+        if self.death.done():
+            self.death.exception()
+            return
+        for session_id in list(self._opened):
+            await self.leave(session_id)
         await self.ground.database.write(
-            workers.bury, self.ground.worker_id, f"{CLOSED}: {reason}", at=self.ground.clock.now()
+            _part, self.ground.worker_id, f"{CLOSED}: {reason}", at=self.ground.clock.now()
         )
 
 
@@ -238,6 +282,36 @@ def _ask_to_stop(tx: Transaction, session_id: str, request: Input, *, at: int) -
         return False
     inputs.put(tx, session_id, request, at=at)
     return True
+
+
+def _create(
+    tx: Transaction, session_id: str, fact: SessionOpened, owner: str | None, *, at: int
+) -> tuple[Session, bool]:
+    """A session that has its owner from the start, so that a crash leaves none that is nobody's."""
+    create = sessions.create if fact.channel is None else sessions.create_for_channel
+    session, new = create(tx, session_id, fact, at=at)
+    if owner is not None and owners.attach(tx, session.id, owner):
+        session = msgspec.structs.replace(session, owner_worker=owner)
+    return session, new
+
+
+def _admit(tx: Transaction, session_id: str, words: Words, *, owns: bool, worker_id: str, at: int) -> Admission:
+    """Admit the words; a session that this worker has open is its own from now on, unless another living one's."""
+    admission = admit.admit(tx, session_id, words, worker_id=worker_id, at=at)
+    if owns and admission.session.owner_worker != worker_id:
+        owners.attach(tx, session_id, worker_id)
+    return admission
+
+
+def _part(tx: Transaction, worker_id: str, reason: str, *, at: int) -> None:
+    """A worker that has let go of everything leaves nothing for a sweep to see to."""
+    workers.bury(tx, worker_id, reason, at=at)
+    workers.clear(tx, worker_id, at=at)
+
+
+def _leave(tx: Transaction, session_id: str, worker_id: str, reason: EndReason | None, *, at: int) -> None:
+    channel = sessions.get(tx, session_id).summary.channel
+    owners.detach(tx, session_id, worker_id, None if channel is not None else reason, at=at)
 
 
 async def _of_turn(news: AsyncIterator[News], turn_id: str) -> AsyncIterator[Entry | Live]:

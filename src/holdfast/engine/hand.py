@@ -9,7 +9,7 @@ import msgspec
 from holdfast.engine.bus import Bus, Live, News
 from holdfast.engine.context import Context
 from holdfast.engine.together import whole
-from holdfast.model.event import Entry, Event, ModelSaid, Reopened, TurnStarted
+from holdfast.model.event import Ended, Entry, Event, ModelSaid, Reopened, TurnStarted
 from holdfast.model.ids import Ids
 from holdfast.model.session import Session
 from holdfast.model.times import Clock
@@ -51,6 +51,8 @@ class Hand:
     """Whether the session has been given back."""
     pause: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when this worker is about to leave: the step in hand is finished, no other begun."""
+    inherited: bool = False
+    """Whether this worker finishes what was left by one that would have ended the session: then it does so itself."""
     _order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -171,6 +173,7 @@ class Hand:
                     beginning = [*reopening(session), *begin(following, self.lease.worker_id)]
                     session = log.append(tx, self.lease, beginning, at=at)
                 else:
+                    session = self._end_inherited(tx, session, at)
                     leases.release(tx, self.lease)
                 return session, self._missed(tx, session.seq), following is not None
 
@@ -179,6 +182,16 @@ class Hand:
             self.stop.clear()
             self._take_in(added)
             return more
+
+    def _end_inherited(self, tx: Transaction, session: Session, at: int) -> Session:
+        """End a session whose owner is gone, unless it has a new one, or a channel that brings more words."""
+        summary = session.summary
+        if not self.inherited or session.owner_worker is not None or summary.channel is not None:
+            return session
+        if summary.ended_at is not None:
+            return session
+        ended = Ended(reason="recovered", detail="its worker is gone; another finished its turn")
+        return log.append(tx, self.lease, [ended], at=at)
 
     async def begin_next(self) -> bool:
         """Begin the turn of the input that waits, or give the session back; whether a turn has begun."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from holdfast.engine.ask import spent
-from holdfast.model.event import Entry, Event, Quarantined, Recovered, Reopened
+from holdfast.model.event import Ended, Entry, Event, Quarantined, Recovered, Reopened
 from holdfast.model.turn import Turn, close, close_call, fold_turn, half_said
 from holdfast.store.log import Draft
 
@@ -40,11 +40,21 @@ def attempts(entries: Sequence[Entry], turn_id: str) -> int:
         match entry.event:
             case Recovered(turn_id=found, evidence=evidence) if found == turn_id:
                 count += evidence != LEFT
-            case Reopened():
+            case Reopened(by_person=True):
                 break
             case _:
                 pass
     return count
+
+
+def _reopening(entries: Sequence[Entry]) -> list[Event]:
+    """A session that was reaped with its turn open is taken up again with it."""
+    for entry in reversed(entries):
+        if isinstance(entry.event, Reopened):
+            return []
+        if isinstance(entry.event, Ended):
+            return [Reopened(reason="its turn is taken up again")]
+    return []
 
 
 def plan(
@@ -62,7 +72,10 @@ def plan(
     if attempt > MAX_ATTEMPTS:
         reason = f"its turn {turn.id} was taken up {MAX_ATTEMPTS} times and the worker died each time ({evidence})"
         return [Quarantined(reason=reason, turn_id=turn.id)]
-    events: list[Event] = [Recovered(turn_id=turn.id, attempt=attempt, action=policy, evidence=evidence)]
+    events: list[Event] = [
+        *_reopening(entries),
+        Recovered(turn_id=turn.id, attempt=attempt, action=policy, evidence=evidence),
+    ]
     if draft is not None and draft.turn_id == turn.id and draft.body:
         events.append(half_said(turn.id, draft.body))
     events += [

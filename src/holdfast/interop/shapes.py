@@ -48,7 +48,7 @@ def session(found: Session) -> Json:
         "state": found.state,
         "seq": found.seq,
         "hash": found.hash,
-        "worker_id": found.lease_worker,
+        "worker_id": found.worker_id,
         "last_heartbeat_at": time(found.last_heartbeat_at),
         "pinned": bool(found.summary.pinned),
     }

@@ -163,7 +163,10 @@ class Ended(_Fact, frozen=True):
 
 
 class Reopened(_Fact, frozen=True):
+    """`by_person` also forgives what recovery has tried so far."""
+
     reason: str = ""
+    by_person: bool = False
 
 
 class ResetSkipped(_Fact, frozen=True):

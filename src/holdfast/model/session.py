@@ -73,7 +73,14 @@ class Session(msgspec.Struct, frozen=True):
     lease_worker: str | None
     lease_token: int
     summary: Summary
+    owner_worker: str | None = None
+    """Who has the session open, between turns too."""
     last_heartbeat_at: int | None = None
+
+    @property
+    def worker_id(self) -> str | None:
+        """Whom the session belongs to now, if to anybody."""
+        return self.lease_worker or self.owner_worker
 
     @property
     def state(self) -> State:
@@ -120,7 +127,7 @@ def _changes(summary: Summary, event: Event, at: int) -> dict[str, object]:
         case ModelChanged():
             return {"model": event.model}
         case Ended():
-            return {"ended_at": event.last_sign_at or at, "end_reason": event.reason, "open_turn": None}
+            return {"ended_at": event.last_sign_at or at, "end_reason": event.reason}
         case Quarantined():
             return {"quarantined": event.reason}
         case Reopened():

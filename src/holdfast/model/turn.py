@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.model.event import (
-    Ended,
     Entry,
     Event,
     ModelSaid,
@@ -59,7 +58,7 @@ def fold_turn(turn: Turn, event: Event) -> Turn:
             return msgspec.structs.replace(
                 turn, open_calls=left, started=turn.started - {event.call_id}, owes_reply=True
             )
-        case TurnEnded() | Ended():
+        case TurnEnded():
             return Turn()
         case _:
             return turn

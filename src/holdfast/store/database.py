@@ -42,6 +42,9 @@ class Database(Protocol):
         AssertionError if the work breaks a constraint: that is a bug.
         """
 
+    def write_from_thread(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `write`, for a thread that is not the event loop's: it blocks, and works while the loop is busy."""
+
     async def read(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work(tx, …)` on one consistent snapshot, which holds every write acknowledged before; writing there raises."""
 

@@ -42,12 +42,13 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 def as_session(row: Row) -> Session:
-    """A row of the session table, with the heartbeat of its worker behind it if the query joined that."""
+    """A row of the session table, with its worker's heartbeat behind it if the query joined that."""
     end = SUMMARY_FROM + SUMMARY_FIELDS
-    heartbeat = row[end] if len(row) > end else None
+    owner = row[end] if len(row) > end else None
+    heartbeat = row[end + 1] if len(row) > end + 1 else None
     place = cast("tuple[str, int, str, str | None, int]", row[:SUMMARY_FROM])
     summary = Summary(*row[SUMMARY_FROM:end])  # type: ignore[arg-type] # the schema checks the types
-    return Session(*place, summary, cast("int | None", heartbeat))
+    return Session(*place, summary, cast("str | None", owner), cast("int | None", heartbeat))
 
 
 def append(tx: Transaction, lease: Lease, events: Sequence[Event], *, at: int) -> Session:

@@ -234,7 +234,7 @@ def reopen(tx: Transaction, session_id: str, *, at: int, reason: str = "") -> Se
     session = get(tx, session_id)
     if session.summary.ended_at is None and session.summary.quarantined is None:
         return session
-    return log.append_unheld(tx, session_id, [Reopened(reason=reason)], at=at)
+    return log.append_unheld(tx, session_id, [Reopened(reason=reason, by_person=True)], at=at)
 
 
 def fork(
@@ -290,6 +290,22 @@ def prune(tx: Transaction, session_id: str, *, before: int) -> bool:
     for query in ERASING:
         tx.run(f"sessions.{query}", id=session_id)
     return True
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many sessions are alike: of one source, ended in one way or open in one way, and of one worker."""
+
+    source: str
+    end_reason: str | None
+    is_quarantined: int
+    is_in_turn: int
+    worker_id: str | None
+    count: int
+
+
+def stats(tx: Transaction) -> list[Count]:
+    """All sessions outside the trash, counted; `engine.census` says what that means."""
+    return [Count(*row) for row in tx.all("sessions.stats")]  # type: ignore[arg-type] # the schema checks the types
 
 
 def rebuild(tx: Transaction, session_id: str) -> Session:

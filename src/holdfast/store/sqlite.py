@@ -14,7 +14,7 @@ import threading
 import time
 from array import array
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -128,7 +128,7 @@ class _Job:
 
     __slots__ = ("answer", "error", "refusal", "result", "topics", "work")
 
-    def __init__(self, work: Callable[[Transaction], object], answer: "asyncio.Future[Any]") -> None:
+    def __init__(self, work: Callable[[Transaction], object], answer: "asyncio.Future[Any] | Future[Any]") -> None:
         self.work = work
         self.answer = answer
         self.result: object = None
@@ -176,9 +176,18 @@ class SqliteDatabase:
     async def write(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         async with self._room:
             self._refuse_when_closed()
-            job = _Job(lambda tx: work(tx, *args, **kwargs), self._loop.create_future())
-            self._jobs.put(job)
-            return cast("T", await job.answer)
+            answer = self._loop.create_future()
+            self._jobs.put(_Job(lambda tx: work(tx, *args, **kwargs), answer))
+            return cast("T", await answer)
+
+    def write_from_thread(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._refuse_when_closed()
+        answer: Future[T] = Future()
+        self._jobs.put(_Job(lambda tx: work(tx, *args, **kwargs), answer))
+        try:
+            return answer.result(self._busy_seconds * 2)
+        except TimeoutError as e:
+            raise Unavailable(f"the store {self.path} has not answered for {self._busy_seconds * 2:.0f} s") from e
 
     async def read(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._refuse_when_closed()
@@ -223,6 +232,7 @@ class SqliteDatabase:
                 try:
                     self._commit(batch)
                 finally:  # whatever becomes of the writer, nobody may wait for ever
+                    self._answer_threads(batch)
                     self._loop.call_soon_threadsafe(self._answer, batch)
                 self._keep_wal_small()
         finally:
@@ -237,7 +247,14 @@ class SqliteDatabase:
                 job.error = Unavailable(f"the store {self.path} has been closed")
                 left.append(job)
         if left:
+            self._answer_threads(left)
             self._loop.call_soon_threadsafe(self._answer, left)
+
+    def _answer_threads(self, batch: Sequence[_Job]) -> None:
+        """Those who wait in threads of their own are answered from here, because the loop may be busy."""
+        for job in batch:
+            if isinstance(job.answer, Future):
+                job.settle()
 
     def _next_batch(self) -> list[_Job] | None:
         """All that wait, at least one; None when the database is closed and nobody waits."""

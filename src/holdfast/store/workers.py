@@ -33,6 +33,11 @@ class Worker(msgspec.Struct, frozen=True):
     stalled_since: int | None
     ended_at: int | None
     end_reason: str | None
+    cleared_at: int | None = None
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(host=self.host, boot=self.boot, pid=self.pid, process_started=self.process_started)
 
 
 def register(tx: Transaction, worker_id: str, kind: str, identity: Identity, *, version: str, at: int) -> None:
@@ -44,8 +49,19 @@ def beat(tx: Transaction, worker_id: str, *, at: int, stalled_since: int | None 
     """One sign of life; the new count. Raises Conflict if the worker was declared dead: it must stop."""
     row = tx.one("workers.beat", id=worker_id, at=at, stalled_since=stalled_since)
     if row is None:
-        raise Conflict(f"{worker_id} was declared dead while it lived; it holds no session any more and must stop")
+        raise _declared_dead(worker_id)
     return cast("int", row[0])
+
+
+def refuse_the_dead(tx: Transaction, worker_id: str) -> None:
+    """Raises Conflict if the worker was declared dead: it must stop."""
+    worker = get(tx, worker_id)
+    if worker is not None and worker.ended_at is not None:
+        raise _declared_dead(worker_id)
+
+
+def _declared_dead(worker_id: str) -> Conflict:
+    return Conflict(f"{worker_id} was declared dead while it lived; it holds no session any more and must stop")
 
 
 def bury(tx: Transaction, worker_id: str, reason: str, *, at: int) -> list[str]:
@@ -56,6 +72,16 @@ def bury(tx: Transaction, worker_id: str, reason: str, *, at: int) -> list[str]:
     if tx.one("workers.end", id=worker_id, reason=reason, at=at) is None:
         return []
     return [cast("str", row[0]) for row in tx.all("leases.free_all", worker=worker_id)]
+
+
+def uncleared(tx: Transaction, after: str = "", limit: int = 100) -> list[Worker]:
+    """Ended workers whose sessions have not all been seen to, oldest first, from behind an id on."""
+    return [Worker(*row) for row in tx.all("workers.uncleared", after=after, limit=limit)]  # type: ignore[arg-type] # the schema checks the types
+
+
+def clear(tx: Transaction, worker_id: str, *, at: int) -> bool:
+    """Write down that nothing of an ended worker is left to see to; False if something is."""
+    return tx.run("workers.clear", id=worker_id, at=at) == 1
 
 
 def get(tx: Transaction, worker_id: str) -> Worker | None:

@@ -26,10 +26,12 @@ CREATE TABLE worker (
   stalled_since INTEGER,
   ended_at INTEGER,
   end_reason TEXT,
+  cleared_at INTEGER,
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX worker_alive ON worker (id) WHERE ended_at IS NULL;
+CREATE INDEX worker_uncleared ON worker (id) WHERE ended_at IS NOT NULL AND cleared_at IS NULL;
 
 CREATE TABLE session (
   id TEXT NOT NULL PRIMARY KEY,
@@ -57,6 +59,7 @@ CREATE TABLE session (
   trashed_at INTEGER,
   open_turn TEXT,
   quarantined TEXT,
+  owner_worker TEXT REFERENCES worker (id),
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT, WITHOUT ROWID;
 
@@ -64,6 +67,10 @@ CREATE INDEX session_activity ON session (updated_at, id);
 CREATE INDEX session_title ON session (title) WHERE title IS NOT NULL;
 CREATE INDEX session_lease ON session (lease_worker) WHERE lease_worker IS NOT NULL;
 CREATE INDEX session_unfinished ON session (open_turn) WHERE open_turn IS NOT NULL;
+CREATE INDEX session_owner ON session (owner_worker) WHERE owner_worker IS NOT NULL;
+CREATE INDEX session_orphan ON session (id)
+WHERE open_turn IS NOT NULL AND lease_worker IS NULL AND ended_at IS NULL AND quarantined IS NULL;
+CREATE INDEX session_idle ON session (updated_at) WHERE source = 'api' AND ended_at IS NULL AND open_turn IS NULL;
 CREATE INDEX session_trash ON session (trashed_at) WHERE trashed_at IS NOT NULL;
 
 -- The position orders all events of the store as they were committed; AUTOINCREMENT, because a reader that

@@ -9,7 +9,7 @@ RETURNING id;
 
 -- name: get
 SELECT session.*, worker.beat_at
-FROM session LEFT JOIN worker ON worker.id = session.lease_worker
+FROM session LEFT JOIN worker ON worker.id = coalesce(session.lease_worker, session.owner_worker)
 WHERE session.id = :id;
 
 -- name: by_prefix
@@ -24,7 +24,7 @@ ORDER BY updated_at DESC, id DESC LIMIT 1;
 -- name: list
 -- A page of sessions, newest activity first, behind the place where the last page ended.
 SELECT session.*, worker.beat_at
-FROM session LEFT JOIN worker ON worker.id = session.lease_worker
+FROM session LEFT JOIN worker ON worker.id = coalesce(session.lease_worker, session.owner_worker)
 WHERE (session.updated_at, session.id) < (:before_at, :before_id)
   AND (CAST(:trashed AS INTEGER) = CASE WHEN session.trashed_at IS NULL THEN 0 ELSE 1 END OR CAST(:trashed AS INTEGER) = 2)
   AND (CAST(:sides AS INTEGER) = 1 OR session.side_of IS NULL)
@@ -40,6 +40,19 @@ WHERE (session.updated_at, session.id) < (:before_at, :before_id)
     ELSE 'running' END)
 ORDER BY session.updated_at DESC, session.id DESC
 LIMIT :limit;
+
+-- name: stats
+-- How many sessions there are outside the trash, by source and by how they ended; those that are open also by
+-- whether they are in quarantine, whether a turn is open in them, and whose they are.
+SELECT source, end_reason,
+  CASE WHEN ended_at IS NULL AND quarantined IS NOT NULL THEN 1 ELSE 0 END AS is_quarantined,
+  CASE WHEN ended_at IS NULL AND open_turn IS NOT NULL THEN 1 ELSE 0 END AS is_in_turn,
+  CASE WHEN ended_at IS NULL THEN coalesce(lease_worker, owner_worker) END AS worker,
+  count(*)
+FROM session
+WHERE trashed_at IS NULL
+GROUP BY 1, 2, 3, 4, 5
+ORDER BY 1, 2, 3, 4, 5;
 
 -- name: ids
 -- Every session behind an id, in order of birth: for walks over the whole store.

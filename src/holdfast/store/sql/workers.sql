@@ -15,6 +15,16 @@ UPDATE worker SET ended_at = :at, end_reason = :reason
 WHERE id = :id AND ended_at IS NULL
 RETURNING id;
 
+-- name: uncleared
+-- Ended workers whose sessions have not all been seen to, a page at a time.
+SELECT * FROM worker WHERE ended_at IS NOT NULL AND cleared_at IS NULL AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: clear
+-- Everything an ended worker had open was seen to.
+UPDATE worker SET cleared_at = :at
+WHERE id = :id AND ended_at IS NOT NULL AND cleared_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM session WHERE owner_worker = :id);
+
 -- name: get
 SELECT * FROM worker WHERE id = :id;
 

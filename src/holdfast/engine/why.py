@@ -1,0 +1,165 @@
+"""Explains a session: whose it is, what it is doing, why it ended, was taken up again or was not, and what comes next.
+
+Everything here is read off the log and the store; nothing is guessed.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.engine.janitor import Verdict
+from holdfast.engine.recover import MAX_ATTEMPTS, POLICY, attempts
+from holdfast.model.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Compacted,
+    CompactionFailed,
+    CompactionUndone,
+    Ended,
+    Entry,
+    Forked,
+    Quarantined,
+    Recovered,
+    Reopened,
+    ResetSkipped,
+    Restored,
+    ToolEnded,
+    Trashed,
+    TurnEnded,
+)
+from holdfast.model.session import Session
+from holdfast.model.turn import Turn, turn_of
+from holdfast.store.approvals import Approval
+from holdfast.store.workers import Worker
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Something that was decided about the session, with its evidence."""
+
+    seq: int
+    at: int
+    kind: str
+    what: str
+    evidence: str = ""
+
+
+class Why(msgspec.Struct, frozen=True):
+    session: Session
+    owner: Worker | None
+    verdict: Verdict | None
+    doing: str
+    decisions: list[Decision]
+    next: str
+    attempts: int
+    questions: list[Approval]
+
+
+def explain(
+    session: Session,
+    entries: Sequence[Entry],
+    owner: Worker | None,
+    verdict: Verdict | None,
+    questions: list[Approval],
+    *,
+    idle_minutes: int,
+) -> Why:
+    """All that can be said. Pure."""
+    turn = turn_of(entries)
+    tried = attempts(entries, turn.id) if turn.id is not None else 0
+    return Why(
+        session=session,
+        owner=owner,
+        verdict=verdict,
+        doing=doing(session, turn, questions),
+        decisions=[decision for entry in entries if (decision := decided(entry)) is not None],
+        next=coming(session, verdict, questions, tried, idle_minutes=idle_minutes),
+        attempts=tried,
+        questions=questions,
+    )
+
+
+def doing(session: Session, turn: Turn, questions: Sequence[Approval]) -> str:
+    """What goes on in the session now, in a phrase."""
+    match session.state:
+        case "running" if questions:
+            return f"waiting for a person's word: {questions[0].question}"
+        case "running" if turn.open_calls:
+            return f"running {', '.join(call.name for call in turn.open_calls)}"
+        case "running":
+            return "asking the model"
+        case "interrupted":
+            return "nothing: its turn was left open by a worker that is gone"
+        case "quarantined":
+            return "nothing: recovery gave up on it"
+        case "ended":
+            return "nothing: it has ended"
+        case _:
+            return "waiting for input"
+
+
+def coming(
+    session: Session, verdict: Verdict | None, questions: Sequence[Approval], tried: int, *, idle_minutes: int
+) -> str:
+    """What will happen next, and what a person can do."""
+    summary = session.summary
+    if summary.trashed_at is not None:
+        return f"nothing: it lies in the trash; 'holdfast sessions restore {session.id}' brings it back"
+    if session.state == "ended":
+        return "nothing by itself; new words reopen it with all its messages"
+    if session.state == "quarantined":
+        return f"nothing by itself; 'holdfast sessions reopen {session.id}' takes it up again"
+    if verdict is not None and verdict.state in ("dead", "ended"):
+        return "the next sweep takes it from its dead worker"
+    if session.state == "running":
+        return "its turn goes on" if not questions else "its turn goes on when the question is answered"
+    if session.state == "interrupted":
+        if POLICY[summary.source] == "continue":
+            return f"the next sweep goes on with its turn (attempt {tried + 1} of {MAX_ATTEMPTS})"
+        return "the next sweep ends it as reaped; its turn can be taken up again afterwards"
+    if session.owner_worker is not None:
+        return "it is ended when its owner leaves it, or reaped when that dies"
+    if summary.source == "api":
+        return f"it is ended as idle {idle_minutes} minutes after its last use, and reopened by the next"
+    return "it waits for input for as long as it takes"
+
+
+def decided(entry: Entry) -> Decision | None:
+    """The decision an event records, if it records one."""
+    event = entry.event
+    match event:
+        case Ended():
+            told = f"ended: {event.reason}", event.detail
+        case Reopened():
+            told = "reopened", event.reason
+        case Recovered():
+            told = f"taken up after a crash, attempt {event.attempt}: {event.action}", event.evidence
+        case Quarantined():
+            told = "put into quarantine", event.reason
+        case ResetSkipped():
+            told = "a reset was skipped", f"{event.reason} {', '.join(event.processes)}".strip()
+        case Compacted():
+            told = f"compacted to epoch {event.epoch} ({event.how})", f"events up to {event.upto_seq}"
+        case CompactionFailed():
+            told = "a compaction failed", event.reason
+        case CompactionUndone():
+            told = f"a compaction was undone, back to epoch {event.epoch}", ""
+        case Forked():
+            told = f"forked from {event.parent_id}", f"at event {event.at_seq}"
+        case Trashed():
+            told = "put into the trash", event.reason
+        case Restored():
+            told = "taken out of the trash", ""
+        case ApprovalAsked():
+            told = f"a person was asked about call {event.call_id}", event.question
+        case ApprovalAnswered():
+            told = f"call {event.call_id} was {'allowed' if event.allowed else 'refused'}", f"by {event.by}"
+        case TurnEnded() if event.outcome != "done":
+            told = f"a turn was {event.outcome}", event.reason
+        case ToolEnded() if event.outcome == "unknown":
+            told = (
+                f"the outcome of {event.name or event.call_id} is unknown",
+                "its worker stopped before a result was recorded",
+            )
+        case _:
+            return None
+    return Decision(entry.seq, entry.at, entry.kind, *told)

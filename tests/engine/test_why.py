@@ -1,0 +1,315 @@
+"""Any session can be explained: whose it is, what it does, what was decided about it and how that was known, and what comes next."""
+
+import pytest
+
+from holdfast.engine.janitor import Verdict
+from holdfast.engine.recover import MAX_ATTEMPTS, POLICY
+from holdfast.engine.why import decided, explain
+from holdfast.model.event import (
+    KINDS,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Compacted,
+    CompactionFailed,
+    CompactionUndone,
+    Ended,
+    Entry,
+    Event,
+    Forked,
+    Imported,
+    ModelChanged,
+    ModelSaid,
+    Pinned,
+    ProcessEnded,
+    ProcessStarted,
+    Quarantined,
+    Recovered,
+    Reopened,
+    ResetSkipped,
+    Restored,
+    SessionOpened,
+    Titled,
+    ToolEnded,
+    ToolStarted,
+    Trashed,
+    TurnEnded,
+    TurnStarted,
+    Unpinned,
+    UserSaid,
+)
+from holdfast.model.message import Text, ToolCall
+from holdfast.model.session import Session, State, summarise
+from holdfast.store.approvals import Approval
+from holdfast.store.workers import Worker
+
+TURN = "turn-1"
+WORKER = "worker-1"
+OPENED = SessionOpened(source="api", model="m")
+STARTED = TurnStarted(turn_id=TURN, worker_id=WORKER)
+SAID = UserSaid(turn_id=TURN, parts=(Text("Mail Bo"),))
+CALL = ToolCall("c1", "mail", "{}")
+ASKED = ModelSaid(turn_id=TURN, parts=(CALL, ToolCall("c2", "look", "{}")))
+DONE = TurnEnded(turn_id=TURN, outcome="done")
+ALIVE = Verdict("alive", "process 4711 runs")
+DEAD = Verdict("dead", "no process 4711")
+WENT = Verdict("ended", "closed")
+QUESTION = Approval("hf-1", TURN, "c1", "May I mail everybody?", 1, None, None)
+
+
+def log_of(*events: Event) -> list[Entry]:
+    return [Entry(seq, seq * 1000, event) for seq, event in enumerate(events, 1)]
+
+
+def session_of(entries: list[Entry], *, lease: str | None = None, owner: str | None = None) -> Session:
+    return Session("hf-1", len(entries), "h", lease, 1, summarise(entries), owner)
+
+
+def worker() -> Worker:
+    return Worker(
+        *(WORKER, "chat", "here#1", "boot", 4711, "1000", "0"),
+        started_at=1,
+        beat=3,
+        beat_at=9,
+        stalled_since=None,
+        ended_at=None,
+        end_reason=None,
+    )
+
+
+# states: what it does and what comes next
+
+Row = tuple[str, list[Event], dict[str, str], Verdict | None, list[Approval], State, str, str]
+STATES: list[Row] = [
+    ("asking", [OPENED, STARTED, SAID], {"lease": WORKER}, ALIVE, [], "running", "asking the model", "goes on"),
+    (
+        "running tools",
+        [OPENED, STARTED, SAID, ASKED],
+        {"lease": WORKER},
+        ALIVE,
+        [],
+        "running",
+        "running mail, look",
+        "its turn goes on",
+    ),
+    (
+        "waiting for an answer",
+        [OPENED, STARTED, SAID, ASKED],
+        {"lease": WORKER},
+        ALIVE,
+        [QUESTION],
+        "running",
+        "waiting for a person's word: May I mail everybody?",
+        "when the question is answered",
+    ),
+    (
+        "held by a dead worker",
+        [OPENED, STARTED, SAID],
+        {"lease": WORKER},
+        DEAD,
+        [],
+        "running",
+        "asking the model",
+        "the next sweep takes it from its dead worker",
+    ),
+    (
+        "owned by a dead worker",
+        [SessionOpened(source="chat"), STARTED, SAID, DONE],
+        {"owner": WORKER},
+        DEAD,
+        [],
+        "waiting",
+        "waiting for input",
+        "the next sweep takes it from its dead worker",
+    ),
+    (
+        "owned by a worker that was buried and not seen to yet",
+        [SessionOpened(source="chat"), STARTED, SAID, DONE],
+        {"owner": WORKER},
+        WENT,
+        [],
+        "waiting",
+        "waiting for input",
+        "the next sweep takes it from its dead worker",
+    ),
+    (
+        "owned by a living worker",
+        [SessionOpened(source="chat"), STARTED, SAID, DONE],
+        {"owner": WORKER},
+        ALIVE,
+        [],
+        "waiting",
+        "waiting for input",
+        "it is ended when its owner leaves it, or reaped when that dies",
+    ),
+    ("of the API, between turns", [OPENED], {}, None, [], "waiting", "waiting for input", "ended as idle 45 minutes"),
+    (
+        "of a gateway, between turns",
+        [SessionOpened(source="gateway", channel="telegram:1")],
+        {},
+        None,
+        [],
+        "waiting",
+        "waiting for input",
+        "for as long as it takes",
+    ),
+    (
+        "ended",
+        [OPENED, Ended(reason="idle")],
+        {},
+        None,
+        [],
+        "ended",
+        "nothing: it has ended",
+        "new words reopen it with all its messages",
+    ),
+    (
+        "in quarantine",
+        [OPENED, STARTED, SAID, Quarantined(reason="three times")],
+        {},
+        None,
+        [],
+        "quarantined",
+        "nothing: recovery gave up on it",
+        "'holdfast sessions reopen hf-1' takes it up again",
+    ),
+    (
+        "in the trash",
+        [OPENED, Trashed()],
+        {},
+        None,
+        [],
+        "waiting",
+        "waiting for input",
+        "'holdfast sessions restore hf-1' brings it back",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("events", "held", "verdict", "questions", "state", "doing", "coming"),
+    [row[1:] for row in STATES],
+    ids=[row[0] for row in STATES],
+)
+def test_promise_12_a_state_is_explained(
+    events: list[Event],
+    held: dict[str, str],
+    verdict: Verdict | None,
+    questions: list[Approval],
+    state: State,
+    doing: str,
+    coming: str,
+) -> None:
+    entries = log_of(*events)
+    owner = worker() if held else None
+
+    why = explain(session_of(entries, **held), entries, owner, verdict, questions, idle_minutes=45)
+
+    assert why.session.state == state
+    assert why.doing == doing
+    assert coming in why.next
+    assert (why.owner, why.verdict, why.questions) == (owner, verdict, questions)
+
+
+@pytest.mark.parametrize("source", POLICY)
+def test_promise_12_what_becomes_of_an_interrupted_turn_is_told_by_its_source(source: str) -> None:
+    entries = log_of(
+        SessionOpened(source=source),  # type: ignore[arg-type]
+        STARTED,
+        SAID,
+        Recovered(turn_id=TURN, attempt=1, action="continue"),
+    )
+
+    why = explain(session_of(entries), entries, None, None, [], idle_minutes=45)
+
+    assert (why.session.state, why.attempts) == ("interrupted", 1)
+    if POLICY[source] == "continue":
+        assert why.next == f"the next sweep goes on with its turn (attempt 2 of {MAX_ATTEMPTS})"
+    else:
+        assert why.next.startswith("the next sweep ends it as reaped")
+
+
+# decisions
+
+DECISIONS: list[tuple[Event, str | None, str]] = [
+    (Ended(reason="reaped", detail="worker-1 is gone"), "ended: reaped", "worker-1 is gone"),
+    (Reopened(reason="asked for"), "reopened", "asked for"),
+    (
+        Recovered(turn_id=TURN, attempt=2, action="continue", evidence="no process 4711"),
+        "taken up after a crash, attempt 2: continue",
+        "no process 4711",
+    ),
+    (Quarantined(reason="three times"), "put into quarantine", "three times"),
+    (ResetSkipped(reason="a process works:", processes=("p1", "p2")), "a reset was skipped", "a process works: p1, p2"),
+    (Compacted(epoch=2, upto_seq=9, summary="s", how="model"), "compacted to epoch 2 (model)", "events up to 9"),
+    (CompactionFailed(reason="the summary was empty"), "a compaction failed", "the summary was empty"),
+    (CompactionUndone(epoch=1), "a compaction was undone, back to epoch 1", ""),
+    (Forked(parent_id="hf-0", at_seq=4, at_hash="h"), "forked from hf-0", "at event 4"),
+    (Trashed(reason="tidied up"), "put into the trash", "tidied up"),
+    (Restored(), "taken out of the trash", ""),
+    (
+        ApprovalAsked(turn_id=TURN, call_id="c1", question="May I?"),
+        "a person was asked about call c1",
+        "May I?",
+    ),
+    (
+        ApprovalAnswered(turn_id=TURN, call_id="c1", allowed=False, by="ann"),
+        "call c1 was refused",
+        "by ann",
+    ),
+    (TurnEnded(turn_id=TURN, outcome="failed", reason="no answer"), "a turn was failed", "no answer"),
+    (
+        ToolEnded(turn_id=TURN, call_id="c1", name="mail", outcome="unknown"),
+        "the outcome of mail is unknown",
+        "its worker stopped before a result was recorded",
+    ),
+    (DONE, None, ""),
+    (ToolEnded(turn_id=TURN, call_id="c1", outcome="ok"), None, ""),
+    (OPENED, None, ""),
+    (STARTED, None, ""),
+    (SAID, None, ""),
+    (ASKED, None, ""),
+    (ToolStarted(turn_id=TURN, call_id="c1", name="mail"), None, ""),
+    (Titled(title="x"), None, ""),
+    (ModelChanged(model="m"), None, ""),
+    (ProcessStarted(process_id="p", command="sleep"), None, ""),
+    (ProcessEnded(process_id="p", reason="exited"), None, ""),
+    (Imported(format="hermes"), None, ""),
+    (Pinned(), None, ""),
+    (Unpinned(), None, ""),
+]
+
+
+@pytest.mark.parametrize(("event", "what", "evidence"), DECISIONS, ids=[type(row[0]).__name__ for row in DECISIONS])
+def test_promise_12_a_decision_in_the_log_is_told_with_its_evidence(
+    event: Event, what: str | None, evidence: str
+) -> None:
+    decision = decided(Entry(7, 1000, event))
+
+    if what is None:
+        assert decision is None
+    else:
+        assert decision is not None
+        assert (decision.what, decision.evidence) == (what, evidence)
+        assert (decision.seq, decision.at, decision.kind) == (7, 1000, Entry(7, 1000, event).kind)
+
+
+def test_every_kind_of_event_is_in_the_table_of_decisions() -> None:
+    assert {type(row[0]) for row in DECISIONS} == set(KINDS.values())
+
+
+def test_decisions_come_in_the_order_of_the_log() -> None:
+    entries = log_of(
+        OPENED, Ended(reason="idle"), Reopened(), STARTED, SAID, Recovered(turn_id=TURN, attempt=1, action="close")
+    )
+
+    why = explain(session_of(entries), entries, None, None, [], idle_minutes=45)
+
+    assert [decision.kind for decision in why.decisions] == ["ended", "reopened", "recovered"]
+
+
+def test_attempts_are_forgiven_when_a_person_reopens_and_not_when_words_do() -> None:
+    tries = [Recovered(turn_id=TURN, attempt=n, action="continue") for n in (1, 2)]
+    for reopened, attempts in ((Reopened(by_person=True), 0), (Reopened(), 2)):
+        entries = log_of(OPENED, STARTED, SAID, *tries, Ended(reason="reaped"), reopened)
+
+        assert explain(session_of(entries), entries, None, None, [], idle_minutes=45).attempts == attempts
