@@ -135,6 +135,13 @@ class CompactionUndone(_Fact, frozen=True):
     epoch: int
 
 
+class Rewound(_Fact, frozen=True):
+    """Takes back what was said after `to_seq`: it stays in the log and no longer counts."""
+
+    to_seq: int
+    why: Literal["undo", "retry"] = "undo"
+
+
 class Titled(_Fact, frozen=True):
     title: str
     by: Literal["user", "model", "import"] = "user"
@@ -251,6 +258,7 @@ Event = (
     | Compacted
     | CompactionFailed
     | CompactionUndone
+    | Rewound
     | Titled
     | ModelChanged
     | Forked
@@ -281,6 +289,7 @@ KINDS: dict[str, type[Event]] = {
     "compacted": Compacted,
     "compaction_failed": CompactionFailed,
     "compaction_undone": CompactionUndone,
+    "rewound": Rewound,
     "titled": Titled,
     "model_changed": ModelChanged,
     "forked": Forked,

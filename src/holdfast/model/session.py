@@ -19,6 +19,7 @@ from holdfast.model.event import (
     Quarantined,
     Reopened,
     Restored,
+    Rewound,
     SessionOpened,
     Titled,
     ToolEnded,
@@ -180,6 +181,17 @@ def summarise(entries: Iterable[Entry]) -> Summary:
     for entry in entries:
         summary = fold(summary, entry.event, entry.at)
     return summary
+
+
+def standing(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries that count: all but those that were taken back."""
+    kept: list[Entry] = []
+    for entry in entries:
+        if isinstance(entry.event, Rewound):
+            while kept and kept[-1].seq > entry.event.to_seq:
+                kept.pop()
+        kept.append(entry)
+    return kept
 
 
 def messages(entries: Iterable[Entry]) -> list[Message]:
