@@ -13,7 +13,8 @@ from bench.figures import Contestant, Figure, Goal, alternate, median, ratio
 from holdfast.model.event import encode
 from holdfast.store import log, migrate
 from holdfast.store.leases import Lease
-from holdfast.store.sqlite import SqliteDatabase, SqliteTransaction, connect
+from holdfast.store.sqlite import SqliteDatabase
+from holdfast.store.sqlite_connection import SqliteTransaction, connect
 
 SESSIONS = 64
 GROUP = 32

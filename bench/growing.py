@@ -10,7 +10,8 @@ from bench import stores, texts
 from bench.figures import Contestant, Figure, Goal, alternate, median, ratio
 from holdfast.store import log, sessions
 from holdfast.store.leases import Lease
-from holdfast.store.sqlite import SqliteDatabase, connect
+from holdfast.store.sqlite import SqliteDatabase
+from holdfast.store.sqlite_connection import connect
 
 DEPTHS = (100, 10_000, 100_000)
 RESUMED = 10_000

@@ -51,8 +51,8 @@ MAY_IMPORT: dict[str, set[str]] = {  # layer -> the layers below it; faces never
 
 BROAD = {"Exception", "BaseException"}
 HANDED_ON = {  # function that catches everything without raising -> where the error goes
-    "store/sqlite.py _commit_alone": "to the one who waits for the write",
-    "store/sqlite.py _run_in_savepoint": "to the one who waits for the write",
+    "store/sqlite_writer.py _commit_alone": "to the one who waits for the write",
+    "store/sqlite_writer.py _run_in_savepoint": "to the one who waits for the write",
     "engine/toolcall.py _output": "to the model, as the result of the call, and to the log with its traceback",
     "engine/coordinator.py _serve": "to those who watch the session, and to the log with its traceback",
     "engine/coordinator.py _play": "to the one whose turn it was, and to the log with its traceback",

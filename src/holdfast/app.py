@@ -12,7 +12,7 @@ from holdfast.model.errors import Unsupported
 from holdfast.model.ids import Ids
 from holdfast.model.times import Clock
 from holdfast.settings import Settings
-from holdfast.store import files, migrate, sqlite
+from holdfast.store import files, migrate, sqlite_connection
 from holdfast.store.database import Database
 from holdfast.store.sqlite import open_sqlite
 
@@ -82,9 +82,9 @@ def migrate_store(settings: Settings, *, check: bool) -> tuple[Path, migrate.Sta
     files.prepare(path)
     try:
         migrate.refuse_foreign(path)
-        with closing(sqlite.connect(path)) as connection:
+        with closing(sqlite_connection.connect(path)) as connection:
             if check:
                 return path, migrate.check(connection, path, migrate.known())
             return path, migrate.migrate(connection, path)
     except apsw.Error as e:
-        raise sqlite.translate(e, path) from e
+        raise sqlite_connection.translate(e, path) from e

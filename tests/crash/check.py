@@ -10,7 +10,7 @@ from holdfast.model.ids import SESSION, WORKER, Ids
 from holdfast.model.message import Text, ToolCall
 from holdfast.model.session import Session, summarise
 from holdfast.model.turn import loose_ends
-from holdfast.store import leases, log, sessions, sqlite, workers
+from holdfast.store import leases, log, sessions, sqlite, sqlite_connection, workers
 from holdfast.store.database import Database, Transaction
 from tests.crash.say import Place
 from tests.crash.state import digest
@@ -46,7 +46,7 @@ async def _verify(path: Path, acknowledged: list[Place], may_be_gone: Collection
 
 def _sound(path: Path) -> None:
     """What SQLite itself can find fault with."""
-    connection = sqlite.connect(path)
+    connection = sqlite_connection.connect(path)
     try:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from holdfast.store import sqlite
+from holdfast.store import sqlite_connection
 
 TABLES = "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%' ORDER BY name"
 CHANCE = "store_id"
@@ -11,7 +11,7 @@ CHANCE = "store_id"
 
 
 def digest(path: Path) -> str:
-    connection = sqlite.connect(path)
+    connection = sqlite_connection.connect(path)
     try:
         text = hashlib.sha256()
         for name, sql in connection.execute(TABLES).fetchall():

@@ -11,7 +11,7 @@ from holdfast.model.errors import NotSaved
 from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.ids import SESSION, WORKER, Ids
 from holdfast.model.message import Text
-from holdfast.store import leases, log, sessions, sqlite, workers
+from holdfast.store import leases, log, sessions, sqlite, sqlite_connection, sqlite_writer, workers
 from holdfast.store.database import Database
 from tests.crash.say import place_of, say
 from tests.crash.writer import DATABASE, GIVEN_UP, IDENTITY, VERSION
@@ -22,14 +22,14 @@ SESSIONS = 3
 
 def lower(level: str) -> None:
     """Let the store believe in a laxer setting than it asked for: what a broken driver would do."""
-    connect = sqlite.connect
+    connect = sqlite_connection.connect
 
     def lowered(path: Path, **settings: float) -> apsw.Connection:
         connection = connect(path, **settings)
         connection.pragma("synchronous", level)
         return connection
 
-    sqlite.connect = lowered
+    sqlite_connection.connect = lowered
 
 
 async def fill(database: Database, worker: str, session_id: str) -> None:
@@ -46,7 +46,7 @@ async def fill(database: Database, worker: str, session_id: str) -> None:
 
 
 async def main(given: argparse.Namespace) -> None:
-    sqlite.CHECKPOINT_PAGES = given.checkpoint_pages
+    sqlite_writer.CHECKPOINT_PAGES = given.checkpoint_pages
     if given.synchronous:
         lower(given.synchronous)
     clock = SystemClock()
@@ -67,7 +67,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("--synchronous", help="a laxer setting than the store's own")
-    parser.add_argument("--checkpoint-pages", type=int, default=sqlite.CHECKPOINT_PAGES)
+    parser.add_argument("--checkpoint-pages", type=int, default=sqlite_writer.CHECKPOINT_PAGES)
     return parser.parse_args()
 
 

@@ -28,7 +28,7 @@ from holdfast.model.event import (
 from holdfast.model.ids import SESSION, TURN, WORKER, Ids
 from holdfast.model.message import Text, ToolCall
 from holdfast.model.session import Session
-from holdfast.store import aliases, keys, leases, log, sessions, sqlite, workers
+from holdfast.store import aliases, keys, leases, log, sessions, sqlite, sqlite_writer, workers
 from holdfast.store.database import Database, Transaction
 from holdfast.store.leases import Lease
 from tests.crash.say import place_of, say
@@ -255,9 +255,9 @@ SCENARIOS = {"everything": everything, "volume": volume}
 
 async def main(given: argparse.Namespace) -> None:
     if given.checkpoint_pages is not None:
-        sqlite.CHECKPOINT_PAGES = given.checkpoint_pages
+        sqlite_writer.CHECKPOINT_PAGES = given.checkpoint_pages
     if given.truncate:
-        sqlite.TRUNCATE_PAGES = 0
+        sqlite_writer.TRUNCATE_PAGES = 0
     gates = Gates(shut=given.gates)
     play = Play(given.home / DATABASE, gates, states=given.states, retry=given.retry)
     gates.put_into_open()

@@ -18,7 +18,8 @@ from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.message import Text
 from holdfast.store import log, meta, sessions
 from holdfast.store.migrate import APPLICATION, Migration, known, migrate
-from holdfast.store.sqlite import connect, open_sqlite
+from holdfast.store.sqlite import open_sqlite
+from holdfast.store.sqlite_connection import connect
 from tests.migrations.make_store import STORES
 
 ROOT = Path(__file__).parents[2]

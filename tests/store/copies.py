@@ -8,7 +8,8 @@ from holdfast.model.ids import SESSION
 from holdfast.store import backup, meta, sessions, verify
 from holdfast.store.database import Transaction
 from holdfast.store.restore import Place
-from holdfast.store.sqlite import SqliteTransaction, connect, open_sqlite
+from holdfast.store.sqlite import open_sqlite
+from holdfast.store.sqlite_connection import SqliteTransaction, connect
 from tests.cli.seed import Seed
 
 

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from holdfast.store import migrate, queries
-from holdfast.store.sqlite import connect
+from holdfast.store.sqlite_connection import connect
 
 HOT = {
     "log.advance": "PRIMARY KEY",

@@ -18,7 +18,8 @@ from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.message import Text
 from holdfast.store import log, meta, sessions
 from holdfast.store.database import Transaction
-from holdfast.store.sqlite import SqliteDatabase, connect, open_sqlite
+from holdfast.store.sqlite import SqliteDatabase, open_sqlite
+from holdfast.store.sqlite_connection import connect
 
 MEGABYTE = 1024 * 1024
 PATIENCE = 20.0

@@ -1,9 +1,11 @@
 """Questions to a person about a tool call: they survive a restart and are answered once."""
 
+from typing import cast
+
 import msgspec
 
 from holdfast.model.errors import Conflict, NotFound
-from holdfast.model.event import ApprovalAnswered
+from holdfast.model.event import ApprovalAnswered, decode
 from holdfast.store import log
 from holdfast.store.database import Transaction
 
@@ -23,7 +25,9 @@ def ask(tx: Transaction, session_id: str, turn_id: str, call_id: str, question: 
     return tx.one("approvals.ask", session=session_id, turn=turn_id, call=call_id, question=question, at=at) is not None
 
 
-def answer(tx: Transaction, session_id: str, turn_id: str, call_id: str, *, allowed: bool, by: str, at: int) -> None:
+def answer(
+    tx: Transaction, session_id: str, turn_id: str, call_id: str, *, allowed: bool, by: str, at: int, reason: str = ""
+) -> None:
     """Answer it and log the answer. Raises NotFound for no such question, Conflict if it was answered before."""
     place = {"session": session_id, "turn": turn_id, "call": call_id}
     if tx.one("approvals.answer", allowed=int(allowed), by=by, at=at, **place) is None:
@@ -31,7 +35,17 @@ def answer(tx: Transaction, session_id: str, turn_id: str, call_id: str, *, allo
         if found is None:
             raise NotFound(f"session {session_id} has no question about call {call_id}")
         raise Conflict(f"the question about call {call_id} was answered already, by {found.answered_by}")
-    log.annotate(tx, session_id, ApprovalAnswered(turn_id=turn_id, call_id=call_id, allowed=allowed, by=by), at=at)
+    fact = ApprovalAnswered(turn_id=turn_id, call_id=call_id, allowed=allowed, by=by, reason=reason)
+    log.annotate(tx, session_id, fact, at=at)
+
+
+def reason(tx: Transaction, session_id: str, turn_id: str, call_id: str) -> str:
+    """Why a question was answered as it was; empty if nobody said."""
+    for row in tx.all("approvals.answers", session=session_id):
+        fact = decode("approval_answered", cast("str", row[0]))
+        if isinstance(fact, ApprovalAnswered) and (fact.turn_id, fact.call_id) == (turn_id, call_id):
+            return fact.reason
+    return ""
 
 
 def get(tx: Transaction, session_id: str, turn_id: str, call_id: str) -> Approval | None:

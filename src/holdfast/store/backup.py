@@ -18,8 +18,8 @@ import apsw
 import msgspec
 
 from holdfast.model.errors import Busy, Corrupt, Invalid, NotFound
-from holdfast.store import migrate, private, sqlite, verify
-from holdfast.store.sqlite import SqliteTransaction
+from holdfast.store import migrate, private, sqlite_connection, verify
+from holdfast.store.sqlite_connection import SqliteTransaction
 from holdfast.store.verify import Report
 
 PAGES = 2_000
@@ -58,11 +58,11 @@ def backup(store: Path, target: Path, *, replace: bool = False, on_progress: Sta
     if same_file(store, target):
         raise Invalid(f"{target} is the store itself; name another file")
     try:
-        with closing(sqlite.connect(store)) as source:
+        with closing(sqlite_connection.connect(store)) as source:
             migrate.check(source, store, migrate.known())
             return copy(source, store, target, sound=True, on_progress=on_progress)
     except apsw.Error as e:
-        raise sqlite.translate(e, store) from e
+        raise sqlite_connection.translate(e, store) from e
 
 
 def copy(source: apsw.Connection, store: Path, target: Path, *, sound: bool, on_progress: Stages = nothing) -> Copied:
@@ -128,9 +128,9 @@ def copy_pages(
             # A backup is one file: in WAL mode it would need two more to be opened.
             copied.execute("PRAGMA journal_mode = DELETE").fetchall()
     except (apsw.CorruptError, apsw.NotADBError, apsw.BusyError) as e:
-        raise sqlite.translate(e, store) from e
+        raise sqlite_connection.translate(e, store) from e
     except apsw.Error as e:
-        raise sqlite.translate(e, target) from e
+        raise sqlite_connection.translate(e, target) from e
     except UnicodeDecodeError as e:
         raise Corrupt(f"{store} is damaged: it holds text that cannot be read") from e
     return heads, current

@@ -8,8 +8,8 @@ import apsw
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.store import files, migrate, sqlite, verify, workers
-from holdfast.store.sqlite import SqliteTransaction
+from holdfast.store import files, migrate, sqlite_connection, verify, workers
+from holdfast.store.sqlite_connection import SqliteTransaction
 from holdfast.store.workers import Worker
 
 LITTLE_BYTES = 200_000_000
@@ -47,10 +47,10 @@ def examine(path: Path) -> Health:
     if path.stat().st_mode & 0o077:
         health.warnings.append(f"others can read {path}; it is made private when it is next opened")
     try:
-        with closing(sqlite.connect(path)) as connection:
+        with closing(sqlite_connection.connect(path)) as connection:
             _look_inside(connection, path, health)
     except apsw.Error as e:
-        health.problems.append(str(sqlite.translate(e, path)))
+        health.problems.append(str(sqlite_connection.translate(e, path)))
     except HoldfastError as e:
         health.problems.append(str(e))
     return health

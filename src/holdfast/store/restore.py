@@ -25,9 +25,9 @@ import msgspec
 
 from holdfast.model.errors import Busy, Conflict, Corrupt, Invalid, NotFound, Unsupported
 from holdfast.model.times import moment
-from holdfast.store import backup, files, meta, migrate, private, sqlite, verify, workers
+from holdfast.store import backup, files, meta, migrate, private, sqlite_connection, verify, workers
 from holdfast.store.backup import Head, Stages, nothing
-from holdfast.store.sqlite import SqliteTransaction
+from holdfast.store.sqlite_connection import SqliteTransaction
 from holdfast.store.workers import Worker
 
 Alive = Callable[[Worker], bool]
@@ -79,7 +79,7 @@ def restore(source: Path, place: Place, on_progress: Stages = nothing) -> Restor
         try:
             return _restore(source, staging, place, on_progress)
         except apsw.Error as e:
-            raise sqlite.translate(e, place.store) from e
+            raise sqlite_connection.translate(e, place.store) from e
         except OSError as e:
             raise private.translate(e, place.store) from e
         finally:
@@ -137,8 +137,8 @@ def _open(store: Path, stack: ExitStack) -> tuple[apsw.Connection | None, apsw.C
     Both are opened before anything is looked at: opening one may be a commit of its own.
     """
     try:
-        live = stack.enter_context(closing(sqlite.connect(store)))
-        return live, stack.enter_context(closing(sqlite.connect(store)))
+        live = stack.enter_context(closing(sqlite_connection.connect(store)))
+        return live, stack.enter_context(closing(sqlite_connection.connect(store)))
     except (apsw.NotADBError, apsw.CorruptError):
         return None, None
 
@@ -146,7 +146,7 @@ def _open(store: Path, stack: ExitStack) -> tuple[apsw.Connection | None, apsw.C
 def _stage(source: Path, staging: Path, on_progress: Stages) -> apsw.Connection:
     with closing(backup.open_copy(source)) as copied:
         backup.copy_pages(copied, source, staging, on_progress=on_progress)
-    return sqlite.connect(staging)
+    return sqlite_connection.connect(staging)
 
 
 def _look(watch: apsw.Connection | None, place: Place) -> _Present:

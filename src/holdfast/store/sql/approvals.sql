@@ -24,3 +24,7 @@ WHERE session_id = :session AND allowed IS NULL ORDER BY asked_at, call_id;
 -- Closes the questions of a turn that has ended: nobody waits for the answer any more.
 UPDATE approval SET allowed = 0, answered_by = 'the end of the turn', answered_at = :at
 WHERE session_id = :session AND allowed IS NULL;
+
+-- name: answers
+-- The newest answers of a session as they stand in its log: a turn has never more of them open at once.
+SELECT body FROM event WHERE session_id = :session AND kind = 'approval_answered' ORDER BY seq DESC LIMIT 50;
