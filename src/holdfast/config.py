@@ -86,13 +86,27 @@ def _convert(table: Mapping[str, Any], kind: type[T], given: Mapping[str, str], 
         raise Invalid(_explain(str(e), prefix, given, str(file))) from e
 
 
+def workdir() -> Path:
+    """Where the program was started."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError as e:
+        raise Invalid("the working folder is no longer there; change to another one") from e
+
+
 def _home(env: Mapping[str, str], given: Path | None) -> Path:
     try:
         if given is not None or "HOLDFAST_HOME" in env:
-            return (given or Path(env["HOLDFAST_HOME"])).expanduser().absolute()
-        return (Path(env["HOME"]) if "HOME" in env else Path.home()) / ".holdfast"
+            home = (given or Path(env["HOLDFAST_HOME"])).expanduser()
+        else:
+            home = (Path(env["HOME"]) if "HOME" in env else Path.home()) / ".holdfast"
     except RuntimeError as e:
         raise Invalid("there is no home folder to keep sessions in; name one with --home or HOLDFAST_HOME") from e
+    try:
+        str(home).encode()
+    except UnicodeEncodeError as e:
+        raise Invalid(f"the name of the home {str(home)!a} is no text, so nothing can be kept there") from e
+    return home if home.is_absolute() else workdir() / home
 
 
 def _parse(path: Path) -> dict[str, Any]:

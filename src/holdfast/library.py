@@ -46,7 +46,7 @@ class Holdfast:
             title=title,
             model=model,
             system=system,
-            workdir=workdir or Path.cwd(),
+            workdir=workdir or config.workdir(),
         )
         opened = await self.engine.open(opening)
         return Session(self.engine, opened.session.id)

@@ -111,6 +111,21 @@ def test_a_home_that_is_a_file_is_refused(holdfast: Holdfast, home: Path) -> Non
     assert f"the home {home} is a file, not a folder" in sentence(ran.err)
 
 
+def test_a_home_whose_name_is_no_text_is_refused(holdfast: Holdfast, home: Path) -> None:
+    ran = holdfast.process("--home", f"{home}\udcff", "sessions", "list")
+
+    assert ran.code == 2
+    assert "is no text" in sentence(ran.err)
+
+
+def test_a_working_folder_that_is_gone_is_named(holdfast: Holdfast, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    ran = holdfast.process("run", "hello", before=("sh", "-c", 'rmdir "$PWD"; exec "$@"', "-"), cwd=tmp_path / "gone")
+
+    assert ran.code == 2
+    assert "the working folder is no longer there" in sentence(ran.err)
+
+
 def test_a_bad_setting_stops_every_command_and_is_named(holdfast: Holdfast, home: Path) -> None:
     home.mkdir()
     (home / "config.toml").write_text("[context]\nwindoww = 1\n")

@@ -132,6 +132,27 @@ async def test_a_history_that_lacks_something_is_never_passed_off_as_whole(
     assert await resume(path, "hf-2") == LENGTH, "the others are none the worse"
 
 
+async def test_damage_is_not_copied_into_a_fork_and_what_came_before_it_can_be_saved_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    for session_id in ("hf-1", "hf-2"):
+        await tell(path, session_id)
+    connection = apsw.Connection(str(path))
+    connection.execute(f"UPDATE event SET body = replace(body, 'words', 'swords') {AT_4}")
+    connection.execute("DELETE FROM event WHERE session_id = 'hf-2' AND seq > 6")
+    connection.close()
+    database = await open_sqlite(path)
+    try:
+        for at_seq in (None, 4, LENGTH):
+            with pytest.raises(Corrupt, match="event 4 .*is not what was written"):
+                await database.write(sessions.fork, "hf-1", "hf-3", at=20, at_seq=at_seq)
+        with pytest.raises(Corrupt, match="event 7 is missing"):
+            await database.write(sessions.fork, "hf-2", "hf-3", at=20)
+        fork = await database.write(sessions.fork, "hf-1", "hf-3", at=20, at_seq=3)
+        assert len(await database.read(log.read_whole, fork)) >= 4
+    finally:
+        await database.close()
+
+
 async def test_an_event_of_a_later_release_stops_the_reading_and_is_named(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     await tell(path, "hf-1")
@@ -152,9 +173,11 @@ async def test_an_event_of_a_later_release_stops_the_reading_and_is_named(tmp_pa
 
 async def test_appending_to_a_log_with_a_fault_in_it_hides_nothing(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
-    await tell(path, "hf-1")
+    for session_id in ("hf-1", "hf-2"):
+        await tell(path, session_id)
     connection = apsw.Connection(str(path))
     connection.execute(f"UPDATE event SET body = replace(body, 'words', 'swords') {AT_4}")
+    connection.execute("DELETE FROM event WHERE session_id = 'hf-2' AND seq > 6")
     connection.close()
     database = await open_sqlite(path)
     await database.write(log.append_unheld, "hf-1", [words(10)], at=10)

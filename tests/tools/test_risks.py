@@ -372,5 +372,10 @@ def test_no_text_keeps_the_check_busy(part):
     assert time.process_time() - started < 10
 
 
+def test_more_commands_than_anybody_writes_are_not_read():
+    assert "more than 1,000 commands" in why_risky("true;" * 2_000)
+    assert why_risky("true;" * 900) is None
+
+
 def test_the_reason_names_the_command():
     assert why_risky("cd /x && rm -rf build") == "`rm -rf build`: it deletes folders with all that is in them"

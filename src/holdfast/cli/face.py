@@ -64,9 +64,18 @@ def read(work: "Callable[Concatenate[Transaction, P], T]", *args: P.args, **kwar
     return with_app(lambda app: app.database.read(work, *args, **kwargs))
 
 
-def write(work: "Callable[[Transaction, App], T]") -> T:
-    """Run a function of a transaction, and commit what it did."""
-    return with_app(lambda app: app.database.write(work, app))
+def write(work: "Callable[[Transaction, App], T]", *refs: str) -> T:
+    """Run a function of a transaction, and commit what it did; the sessions it names are taken from the dead if need be."""
+
+    async def go(app: "App") -> T:
+        try:
+            return await app.database.write(work, app)
+        except Busy:
+            if not any([await _free_from_the_dead(app, ref) for ref in refs]):
+                raise
+            return await app.database.write(work, app)
+
+    return with_app(go)
 
 
 def read_one(ref: str, work: "Callable[[Transaction, Session], T]") -> T:
@@ -90,22 +99,15 @@ def change(ref: str, work: "Callable[[Transaction, Session, App], T]", *, trashe
         found = sessions.resolve(tx, ref, trashed=trashed)
         return found, work(tx, found.session, app)
 
-    async def go(app: "App") -> "tuple[Found, T]":
-        try:
-            return await app.database.write(inside, app)
-        except Busy:
-            if not await _free_from_the_dead(app, ref):
-                raise
-            return await app.database.write(inside, app)
-
-    found, result = with_app(go)
+    found, result = write(inside, ref)
     tell_others(ref, found)
     return result
 
 
 async def _free_from_the_dead(app: "App", ref: str) -> bool:
     """Whether the session was held by a process that is gone, and is free now."""
-    from holdfast.engine.liveness import bury_dead_holder, identity
+    from holdfast.engine.liveness import bury_dead_holder
+    from holdfast.identity import identity
     from holdfast.store import sessions
 
     found = await app.database.read(sessions.resolve, ref, trashed=True)

@@ -1,7 +1,6 @@
 """`holdfast run`: one turn, and its reply."""
 
 import sys
-from pathlib import Path
 
 import click
 import msgspec
@@ -36,7 +35,7 @@ def run(prompt: str, ref: str | None, key: str | None, model: str | None, title:
     if model is not None:
         choose.parse(model)
     channel = None if key is None else CHANNEL + key
-    opening = Opening(ref=ref, channel=channel, source="run", own=True, model=model, title=title, workdir=Path.cwd())
+    opening = Opening(ref=ref, channel=channel, source="run", own=True, model=model, title=title, workdir=config.workdir())
     return face.with_app(lambda app: _run(app, opening, said, as_json=as_json))
 
 

@@ -26,7 +26,7 @@ def delete(*, refs: tuple[str, ...], as_json: bool) -> None:
         found = [sessions.resolve(tx, ref, trashed=True) for ref in refs]
         return found, [sessions.trash(tx, one.session.id, at=app.clock.now(), reason="asked for") for one in found]
 
-    found, trashed = face.write(work)
+    found, trashed = face.write(work, *refs)
     for ref, one in zip(refs, found, strict=True):
         face.tell_others(ref, one)
     if as_json:

@@ -147,19 +147,27 @@ def read_whole(tx: Transaction, session: Session) -> list[Entry]:
 
     Raises Corrupt and names the place otherwise: a history that lacks something is never passed off as whole.
     """
-    entries: list[Entry] = []
-    previous = GENESIS
-    for seq, kind, at, hash_, body in _rows(tx, session.id, 1, TO_THE_END):
-        if seq != len(entries) + 1:
-            raise Corrupt(f"session {session.id}: event {len(entries) + 1} is missing; the next one stored is {seq}")
-        if link(previous, kind, at, body) != hash_:
-            raise Corrupt(f"session {session.id}: event {seq} ({kind}) is not what was written; its hash does not fit")
-        entries.append(Entry(seq, at, decode(kind, body), hash_))
-        previous = hash_
-    if (len(entries), previous) != (session.seq, session.hash):
+    entries = read_proved(tx, session.id)
+    if (len(entries), entries[-1].hash if entries else GENESIS) != (session.seq, session.hash):
         raise Corrupt(
             f"session {session.id}: {len(entries)} events are stored, its head says {session.seq} with another hash"
         )
+    return entries
+
+
+def read_proved(tx: Transaction, session_id: str, last: int = TO_THE_END) -> list[Entry]:
+    """The events from the first to `last`, each proved by its hash and none missing between them. Raises Corrupt."""
+    entries: list[Entry] = []
+    previous = GENESIS
+    for seq, kind, at, hash_, body in _rows(tx, session_id, 1, last):
+        if seq != len(entries) + 1:
+            raise Corrupt(f"session {session_id}: event {len(entries) + 1} is missing; the next one stored is {seq}")
+        if link(previous, kind, at, body) != hash_:
+            raise Corrupt(f"session {session_id}: event {seq} ({kind}) is not what was written; its hash does not fit")
+        entries.append(Entry(seq, at, decode(kind, body), hash_))
+        previous = hash_
+    if len(entries) < last < TO_THE_END:
+        raise Corrupt(f"session {session_id}: event {len(entries) + 1} is missing, and all that came after it")
     return entries
 
 

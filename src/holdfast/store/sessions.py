@@ -36,6 +36,7 @@ ERASING = (
     "erase_keys",
     "erase_inputs",
     "erase_approvals",
+    "erase_chunks",
     "erase_aliases",
     "erase_channels",
     "erase",
@@ -243,12 +244,13 @@ def fork(
     """A new session with the parent's log up to `at_seq` (by default all of it), hashes included.
 
     Tool calls that were open at that point are closed as unknown in the fork: it can be continued at once.
+    Raises Corrupt if what it would share is damaged; a fork before the damage is sound.
     """
     parent = get(tx, parent_id)
     upto = parent.seq if at_seq is None else at_seq
     if not 1 <= upto <= parent.seq:
         raise Invalid(f"session {parent_id} has events 1 to {parent.seq}; it cannot be forked at {upto}")
-    shared = log.read(tx, parent_id, last=upto)
+    shared = log.read_proved(tx, parent_id, upto)
     if tx.one("sessions.create", id=new_id, hash=GENESIS, source=parent.summary.source, at=at) is None:
         raise Invalid(f"session {new_id} exists already")
     tx.run("sessions.copy_events", id=new_id, parent=parent_id, upto=upto)

@@ -14,6 +14,8 @@ DESCRIPTOR = re.compile(r"\d+(?=[<>])")
 
 MAX_ARITHMETIC = 1_000
 """How far the end of `((…))` is looked for; longer ones are read as commands."""
+MAX_COMMANDS = 1_000
+"""More than anybody writes; reading on would keep everybody else waiting."""
 MAX_MISSES = 100
 """How often it may be looked for in vain."""
 
@@ -94,6 +96,8 @@ class _Reader:
     def _keep(self, command: Command) -> None:
         if command.words or command.targets:
             self.found.append(command)
+            if len(self.found) > MAX_COMMANDS:
+                raise ValueError(f"it holds more than {MAX_COMMANDS:,} commands")
 
     def _read_piece(self, command: Command) -> None:
         if number := DESCRIPTOR.match(self.text, self.at):

@@ -1,0 +1,78 @@
+"""A session whose process was killed is nobody's: the next command has it at once, with no sweep in between."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.event import Event, TurnEnded, UserSaid
+from holdfast.model.message import text_of
+from tests.crash.test_run_storm import command
+from tests.crash.test_signals import asked, events_of, start
+from tests.fakes.openai_server import OpenAiServer, hang, say
+
+pytestmark = pytest.mark.crash
+
+
+async def killed_in_mid_turn(home: Path, server: OpenAiServer) -> None:
+    server.acts.append(hang(server))
+    process = await start(home, server)
+    await asked(server)
+    process.send_signal(signal.SIGKILL)
+    await process.communicate()
+
+
+async def holdfast(home: Path, server: OpenAiServer, *args: str) -> str:
+    """What a command prints that is run after the kill."""
+    line, env = command(home, server, "")
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*line[:3], *args, env=env, cwd=home, stdout=pipe, stderr=pipe)
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    return out.decode()
+
+
+async def session_id(home: Path, server: OpenAiServer) -> str:
+    [session] = json.loads(await holdfast(home, server, "sessions", "list", "--json"))["sessions"]
+    return str(session["id"])
+
+
+def said(events: list[Event]) -> list[str]:
+    return [text_of(event.parts) for event in events if isinstance(event, UserSaid)]
+
+
+async def test_it_can_be_ended(tmp_path: Path) -> None:
+    async with OpenAiServer() as server:
+        await killed_in_mid_turn(tmp_path, server)
+        await holdfast(tmp_path, server, "sessions", "end", await session_id(tmp_path, server))
+
+    state, events, _ = await events_of(tmp_path)
+    assert state == "ended"
+    assert said(events) == ["Tell me a story"]
+
+
+async def test_it_can_be_deleted_and_restored(tmp_path: Path) -> None:
+    async with OpenAiServer() as server:
+        await killed_in_mid_turn(tmp_path, server)
+        ref = await session_id(tmp_path, server)
+        await holdfast(tmp_path, server, "sessions", "delete", ref)
+        await holdfast(tmp_path, server, "sessions", "restore", ref)
+
+    _, events, _ = await events_of(tmp_path)
+    assert said(events) == ["Tell me a story"]
+
+
+async def test_it_can_be_spoken_to_with_another_model(tmp_path: Path) -> None:
+    async with OpenAiServer() as server:
+        await killed_in_mid_turn(tmp_path, server)
+        ref = await session_id(tmp_path, server)
+        server.acts.append(say("Here I am."))
+        printed = await holdfast(tmp_path, server, "run", "--session", ref, "--model", "openai:other", "And now?")
+
+    assert "Here I am." in printed
+    _, events, _ = await events_of(tmp_path)
+    assert said(events) == ["Tell me a story", "And now?"]
+    assert [event.outcome for event in events if isinstance(event, TurnEnded)] == ["interrupted", "done"]
+    assert server.requests[-1]["model"] == "other"
