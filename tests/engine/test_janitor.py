@@ -566,7 +566,7 @@ async def test_a_janitor_killed_at_any_write_of_its_sweep_leaves_the_rest_to_the
         stages: list[Stage] = []
         make = workers_in(tmp_path / str(nth), clock, stages)
         _, left = await wreckage(make, clock, ids)
-        first = await make(who=gone())
+        first = await make(*AWAKE, who=gone())
         died = await _sweep_and_die(first, nth, when)
         second = await make()
         await swept(second)
