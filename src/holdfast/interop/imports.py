@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import msgspec
 
 from holdfast.interop.export import FORMAT, VERSION
 from holdfast.model.errors import Corrupt, HoldfastError, Invalid, Unsupported
-from holdfast.model.event import Imported, dumps
+from holdfast.model.event import Imported, decode, dumps
 from holdfast.model.ids import looks_like_session
-from holdfast.model.session import Summary
+from holdfast.model.session import Summary, fold
 from holdfast.model.times import from_iso
 from holdfast.store import aliases, transfer
 from holdfast.store.database import Transaction
-from holdfast.store.transfer import Line, Merged
+from holdfast.store.transfer import Line, Merged, Proved
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -29,8 +30,18 @@ class Log(msgspec.Struct, frozen=True):
     """A file that has been read to its end and proved."""
 
     header: Header
-    lines: list[Line]
-    summary: Summary
+    proved: Proved
+
+
+class Again:
+    """The lines of a file, read anew each time somebody goes through them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[bytes]:
+        with self._path.open("rb") as file:
+            yield from file
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -42,23 +53,46 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def parse(file: Iterable[bytes], name: str) -> Log:
-    """Prove a file line by line. Raises Invalid or Corrupt and names the line; nothing is stored by this."""
-    numbered = _texts(file, name)
+    """Prove a file line by line. Raises Invalid or Corrupt and names the line; nothing is stored by this.
+
+    Nothing of the file is kept but its header: it must be there, and the same, when it is stored.
+    """
+    found = _through(file, name)
+    header = next(found, None)
+    if not isinstance(header, Header):
+        raise Invalid(f"{name} is empty; nothing was imported")
+    summary, seq, hash_ = Summary(), 0, ""
+    for line in found:
+        assert isinstance(line, Line), "a header comes first and only once"
+        seq, hash_ = line.seq, line.hash
+        try:
+            summary = fold(summary, decode(line.kind, line.body), line.at)
+        except Corrupt as e:
+            raise Unsupported(f"{name} cannot be read by this release: {e}; nothing was imported") from e
+    _refuse_incomplete(header, seq, hash_, name)
+    return Log(header, Proved(seq, hash_, summary, lambda: _lines(file, name)))
+
+
+def _lines(file: Iterable[bytes], name: str) -> Iterator[Line]:
+    return (line for line in _through(file, name) if isinstance(line, Line))
+
+
+def _through(file: Iterable[bytes], name: str) -> Iterator[Header | Line]:
+    """The header, then each event, proved to follow the one before it."""
     header: Header | None = None
-    found: list[Line] = []
-    for number, text in numbered:
+    previous: Line | None = None
+    for number, text in _texts(file, name):
         try:
             if header is None:
                 header = _header(text)
+                yield header
                 continue
             line = _line(text)
-            transfer.check(found[-1] if found else None, line)
-            found.append(line)
+            transfer.check(previous, line)
         except HoldfastError as e:
             raise type(e)(f"{name}, line {number}: {e}; nothing was imported") from e
-    if header is None:
-        raise Invalid(f"{name} is empty; nothing was imported")
-    return _whole(header, found, name)
+        previous = line
+        yield line
 
 
 def _texts(file: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
@@ -72,17 +106,13 @@ def _texts(file: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
-def _whole(header: Header, found: list[Line], name: str) -> Log:
-    if len(found) != header.seq:
+def _refuse_incomplete(header: Header, seq: int, hash_: str, name: str) -> None:
+    if seq != header.seq:
         raise Corrupt(
-            f"{name} is cut off: its first line says {header.seq} events, {len(found)} are there; nothing was imported"
+            f"{name} is cut off: its first line says {header.seq} events, {seq} are there; nothing was imported"
         )
-    if not found or found[-1].hash != header.hash:
+    if hash_ != header.hash:
         raise Corrupt(f"{name} does not end with the event its first line says; nothing was imported")
-    try:
-        return Log(header, found, transfer.fold_lines(found))
-    except Corrupt as e:
-        raise Unsupported(f"{name} cannot be read by this release: {e}; nothing was imported") from e
 
 
 def _json(text: str) -> object:
@@ -124,7 +154,7 @@ def _line(text: str) -> Line:
 
 def store(tx: Transaction, log: Log, *, at: int) -> Merged:
     """Bring the session into the store under its own id; see `transfer.merge`. Its other names come with it, where free."""
-    merged = transfer.merge(tx, log.header.session_id, log.lines, log.summary, at=at)
+    merged = transfer.merge(tx, log.header.session_id, log.proved, at=at)
     for alias in log.header.aliases:
         if aliases.find(tx, alias) is None:
             aliases.add(tx, alias, merged.session.id, at=at)
@@ -133,5 +163,5 @@ def store(tx: Transaction, log: Log, *, at: int) -> Merged:
 
 def store_as(tx: Transaction, log: Log, new_id: str, *, at: int) -> Merged:
     """Bring the session into the store under a new id, whatever is there under its own."""
-    imported = Imported(format=FORMAT, origin=log.header.session_id, messages=log.summary.message_count)
-    return transfer.add_as(tx, new_id, log.lines, log.summary, imported, at=at)
+    imported = Imported(format=FORMAT, origin=log.header.session_id, messages=log.proved.summary.message_count)
+    return transfer.add_as(tx, new_id, log.proved, imported, at=at)

@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.model.event import Entry
 from holdfast.model.message import Message, Reasoning, Text, ToolCall, ToolResult, text_of
+from holdfast.model.process import Process, Verdict
 from holdfast.model.session import Session
 from holdfast.model.times import iso
 
@@ -95,6 +96,34 @@ def event(entry: Entry) -> Json:
         "at": iso(entry.at),
         "hash": entry.hash,
         "body": msgspec.to_builtins(entry.event),
+    }
+
+
+def process(found: Process, seen: Verdict) -> Json:
+    """A background process with what it is doing, as lists show it."""
+    newest = found.track.newest
+    return {
+        "id": found.id,
+        "session_id": found.session_id,
+        "command": found.command,
+        "workdir": found.workdir,
+        "host": found.host,
+        "pid": found.pid,
+        "state": seen.kind,
+        "evidence": seen.evidence,
+        "blocks_reset": seen.blocks,
+        "expired": seen.expired,
+        "started_at": iso(found.started_at),
+        "last_work_at": iso(found.track.worked_at),
+        "last_work": found.track.work,
+        "ttl_seconds": found.ttl_seconds,
+        "members": newest.members if found.ended_at is None else 0,
+        "listens": list(newest.listens) if found.ended_at is None else [],
+        "cpu_seconds": newest.cpu,
+        "output_bytes": newest.output,
+        "ended_at": time(found.ended_at),
+        "exit_code": found.exit_code,
+        "end_reason": found.end_reason,
     }
 
 

@@ -1,0 +1,259 @@
+"""Reads the rollouts of Codex CLI: JSON lines, each an item of the model's input and output or a note about the work.
+
+A line is `{"timestamp", "type", "payload"}`; before version 0.32 the payload stood alone. What the model said comes in
+several items (thoughts, words, calls), which are one message here. `event_msg` lines repeat the items for screens;
+only what they alone say is read: what was counted, and which turns were taken back.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from holdfast.interop import lines
+from holdfast.interop.foreign import (
+    About,
+    Damaged,
+    Fact,
+    Foreign,
+    Heard,
+    Parent,
+    Replied,
+    Returned,
+    Shortened,
+    Skipped,
+    Undone,
+    first_words,
+    instant,
+    items,
+    mapping,
+    text,
+    whole,
+    words,
+)
+from holdfast.model.event import Usage
+from holdfast.model.message import Content, Image, Outcome, Part, Reasoning, Text, ToolCall
+
+FORMAT = "codex"
+CALLS = {"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"}
+RESULTS = {"function_call_output", "custom_tool_call_output", "tool_search_output"}
+NO_MESSAGES = {"ghost_snapshot", "compaction", "context_compaction", "compaction_trigger"}
+INJECTED = ("<environment_context>", "<user_instructions>", "<permissions", "# AGENTS.md", "<turn_aborted>", "<skills")
+"""How words begin that the program put in, not the user."""
+
+
+def recognises(line: Mapping[str, object]) -> bool:
+    """Whether a file that begins with this line is a rollout."""
+    if line.get("type") == "session_meta":
+        return isinstance(line.get("payload"), dict)
+    old = "instructions" in line and isinstance(line.get("id"), str) and isinstance(line.get("timestamp"), str)
+    return old or (text(line.get("type")) in {"response_item", "turn_context"} and "payload" in line)
+
+
+def sessions(path: Path) -> Iterator[Foreign]:
+    """The one session of the file. Raises OSError."""
+    first = next(lines.read(path), None)
+    value = mapping(first.value if first is not None else None)
+    meta = mapping(value.get("payload")) or value
+    began_at = instant(meta.get("timestamp")) or instant(value.get("timestamp"))
+    yield Foreign(
+        format=FORMAT,
+        origin=text(meta.get("id")) or path.stem,
+        facts=lambda: _Reader().read(path),
+        began_at=began_at,
+        workdir=text(meta.get("cwd")) or None,
+        parent=_parent(meta),
+    )
+
+
+def _parent(meta: Mapping[str, object]) -> Parent | None:
+    spawned = mapping(mapping(mapping(meta.get("source")).get("subagent")).get("thread_spawn"))
+    if by := text(spawned.get("parent_thread_id")):
+        return Parent(by, is_side=True)
+    origin = text(meta.get("forked_from_id"))
+    return Parent(origin) if origin else None
+
+
+class _Reader:
+    """How far one rollout has been read."""
+
+    def __init__(self) -> None:
+        self._model = ""
+        self._pending: list[Part] = []
+        """What the model said so far, until somebody else speaks."""
+        self._units = 0
+        self._at = 0
+        self._usage = Usage()
+        self._total = Usage()
+        self._messages = 0
+        self._prompts: list[int] = []
+        """The numbers of the user's messages that stand."""
+        self._heard: dict[str, int] = {}
+        self._title = ""
+
+    def read(self, path: Path) -> Iterator[Fact]:
+        for line in lines.read(path):
+            if line.value is None:
+                yield Damaged(why=lines.damage(line)) if line.is_last else Skipped(why=lines.damage(line))
+                continue
+            yield from self._line(line.value)
+        yield from self._flush()
+        yield About(title=self._title or None, usage=self._total, units=0)
+
+    def _line(self, line: Mapping[str, object]) -> Iterator[Fact]:
+        at, kind = instant(line.get("timestamp")), text(line.get("type"))
+        payload = mapping(line.get("payload")) if "payload" in line else line
+        match kind:
+            case "session_meta":
+                return
+            case "turn_context":
+                self._model = text(payload.get("model")) or self._model
+            case "event_msg":
+                yield from self._event(payload, at)
+            case "compacted":
+                yield from self._compacted(payload, at)
+            case _ if "record_type" in line or not (kind or payload):
+                return
+            case _ if kind == "response_item" or "payload" not in line:
+                yield from self._item(payload, at)
+
+    # Items of the model's input and output.
+
+    def _item(self, item: Mapping[str, object], at: int) -> Iterator[Fact]:
+        kind = text(item.get("type"))
+        if kind == "message":
+            yield from self._message(item, at)
+        elif kind == "reasoning":
+            self._add(_reasoning(item), at)
+        elif kind in CALLS:
+            self._add(_call(item, kind), at)
+            if kind == "web_search_call":  # it is done where the model is, and only that it was done is told
+                yield from self._say(Returned(at=at, call_id=_call_id(item), parts=(), units=0))
+        elif kind in RESULTS:
+            yield from self._say(_result(item, at))
+        elif kind == "image_generation_call":
+            self._add(_picture(item), at)
+        elif kind and kind not in NO_MESSAGES:
+            yield Skipped(at=at, why=f"an item of the kind {kind!r}")
+
+    def _add(self, part: Part, at: int) -> None:
+        self._pending.append(part)
+        self._units += 1
+        self._at = at or self._at
+
+    def _say(self, fact: Heard | Returned) -> Iterator[Fact]:
+        yield from self._flush()
+        self._messages += 1
+        yield fact
+
+    def _flush(self) -> Iterator[Fact]:
+        if self._pending:
+            self._messages += 1
+            parts, units = tuple(self._pending), self._units
+            yield Replied(at=self._at, parts=parts, model=self._model, usage=self._usage, units=units)
+        self._pending, self._units, self._usage = [], 0, Usage()
+
+    def _message(self, item: Mapping[str, object], at: int) -> Iterator[Fact]:
+        parts = _parts(item.get("content"))
+        role = text(item.get("role"))
+        if role == "assistant":
+            self._pending += parts
+            self._units += 1
+            self._at = at or self._at
+            return
+        said = "".join(part.text for part in parts if isinstance(part, Text))
+        yield from self._flush()
+        if role == "user" and not said.lstrip().startswith(INJECTED):
+            self._prompts.append(self._messages)
+            self._title = self._title or first_words(said)
+        self._heard[said] = self._messages
+        yield from self._say(Heard(at=at, parts=parts, name="" if role == "user" else role or "unknown"))
+
+    # Notes about the work.
+
+    def _event(self, event: Mapping[str, object], at: int) -> Iterator[Fact]:
+        if event.get("type") == "token_count":
+            info = mapping(event.get("info"))
+            total, last = _usage(info.get("total_token_usage")), _usage(info.get("last_token_usage"))
+            if total != self._total and self._pending:
+                self._usage = last
+            self._total = total if total != Usage() else self._total
+        elif event.get("type") == "thread_rolled_back":
+            turns = whole(event.get("num_turns"))
+            if 0 < turns <= len(self._prompts):
+                yield from self._flush()
+                first = self._prompts[-turns]
+                del self._prompts[-turns:]
+                yield Undone(at=at, first=first, units=0)
+
+    def _compacted(self, payload: Mapping[str, object], at: int) -> Iterator[Fact]:
+        """The context began anew: with a summary, and with the user's own words that were kept."""
+        yield from self._flush()
+        kept = ["".join(part.text for part in _parts(mapping(one).get("content")) if isinstance(part, Text))
+                for one in items(payload.get("replacement_history"))]  # fmt: skip
+        strange = [said for said in kept if said and said not in self._heard]
+        summary = text(payload.get("message")) or (strange[-1] if strange else "")
+        if summary:
+            pinned = sorted({self._heard[said] for said in kept if said in self._heard})
+            yield Shortened(at=at, summary=summary, pinned=tuple(pinned), units=0)
+        else:
+            yield Skipped(at=at, why="a compaction whose summary cannot be read; its messages all stand", units=0)
+
+
+def _parts(content: object) -> tuple[Content, ...]:
+    if isinstance(content, str):
+        return words(content)
+    found: list[Content] = []
+    for one in map(mapping, items(content)):
+        if url := text(one.get("image_url")):
+            found.append(Image(url) if url.startswith(("data:", "http")) else Text(f"[image {url}]"))
+        elif said := text(one.get("text")) or text(one.get("refusal")):
+            found.append(Text(said))
+    return tuple(found)
+
+
+def _reasoning(item: Mapping[str, object]) -> Reasoning:
+    pieces = [*items(item.get("summary")), *items(item.get("content"))]
+    opaque = {"encrypted_content": sealed} if (sealed := text(item.get("encrypted_content"))) else {}
+    return Reasoning("\n\n".join(text(mapping(one).get("text")) for one in pieces), FORMAT, opaque)
+
+
+def _call_id(item: Mapping[str, object]) -> str:
+    return text(item.get("call_id")) or text(item.get("id"))
+
+
+def _call(item: Mapping[str, object], kind: str) -> ToolCall:
+    match kind:
+        case "custom_tool_call":
+            arguments = text(item.get("input"))
+        case "local_shell_call" | "web_search_call":
+            arguments = json.dumps(item.get("action"))
+        case _:
+            given = item.get("arguments")
+            arguments = given if isinstance(given, str) else json.dumps(given)
+    return ToolCall(_call_id(item), text(item.get("name")) or kind.removesuffix("_call"), arguments)
+
+
+def _result(item: Mapping[str, object], at: int) -> Returned:
+    output = item.get("output", item.get("tools"))
+    outcome: Outcome = "ok"
+    if isinstance(output, dict) and "content" in output:
+        outcome = "failed" if output.get("success") is False else "ok"
+        output = output.get("content")
+    is_plain = output is None or isinstance(output, str | list)
+    parts = _parts(output) if is_plain else words(json.dumps(output))
+    return Returned(at=at, call_id=_call_id(item), parts=parts, outcome=outcome)
+
+
+def _picture(item: Mapping[str, object]) -> Part:
+    data = text(item.get("result"))
+    return Image(f"data:image/png;base64,{data}") if data else Text(f"[image {text(item.get('revised_prompt'))}]")
+
+
+def _usage(value: object) -> Usage:
+    counted = mapping(value)
+    return Usage(
+        tokens_in=whole(counted.get("input_tokens")),
+        tokens_out=whole(counted.get("output_tokens")),
+        cache_read=whole(counted.get("cached_input_tokens")),
+        reasoning=whole(counted.get("reasoning_output_tokens")),
+    )
