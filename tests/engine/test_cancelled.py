@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.liveness import fate, identity
+from holdfast.identity import fate, identity
 from holdfast.model.event import KIND_OF, ModelSaid, Quarantined, Recovered, TurnEnded, UserSaid
 from holdfast.model.message import text_of
 from holdfast.providers.scripted import Call, Step
