@@ -36,9 +36,27 @@ async def test_a_range_is_read_word_for_word_and_a_long_one_says_where_to_go_on(
 
     first = await recall(stage, scene, from_seq=1)
 
-    assert "more: read on with from_seq=4" in first
+    assert "characters of it left: read on with from_seq=3, to_seq=9 and offset=20000" in first
     assert "user: short" in await recall(stage, scene, from_seq=4)
-    assert "characters left out" in first
+    assert "user: short" in await recall(stage, scene, from_seq=3, offset=20_000)
     assert "events 1 to" in await recall(stage, scene, from_seq=900)
     await stage.engine.close()
     await stage.database.close()
+
+
+async def test_a_long_message_is_read_to_its_end_page_by_page(tmp_path: Path) -> None:
+    stage, scene = await spoken(tmp_path, "begin " + "blah " * 2_000 + "end-of-it")
+    tool = Recall(stage.database, 3_000)
+
+    offset, pages = 0, []
+    while True:
+        page = text_of((await tool.run({"from_seq": 3, "to_seq": 3, "offset": offset}, scene)).parts)
+        pages.append(page.partition("\n[")[0])
+        if "read on with" not in page:
+            break
+        offset = int(page.rpartition("offset=")[2].rstrip("]"))
+    await stage.engine.close()
+    await stage.database.close()
+
+    assert len(pages) == 4
+    assert "".join(pages).endswith("begin " + "blah " * 2_000 + "end-of-it")

@@ -25,6 +25,7 @@ class Asked(msgspec.Struct, frozen=True):
     query: str = ""
     from_seq: int | None = None
     to_seq: int | None = None
+    offset: int = 0
 
 
 class Recall:
@@ -35,12 +36,14 @@ class Recall:
             "query": {"type": "string", "description": "Words to look for."},
             "from_seq": {"type": "integer", "minimum": 1, "description": "The first event to read."},
             "to_seq": {"type": "integer", "minimum": 1, "description": "The last event to read."},
+            "offset": {"type": "integer", "minimum": 0, "description": "Characters of the first one to skip."},
         },
         (),
     )
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, page_chars: int = PAGE_CHARS) -> None:
         self._database = database
+        self._page_chars = page_chars
 
     def risk(self, arguments: dict[str, object]) -> str | None:
         return None
@@ -49,29 +52,51 @@ class Recall:
         asked = msgspec.convert(arguments, Asked)
         if asked.query.strip():
             lines = await self._database.read(_search, scene.session_id, asked)
-            return Output.say("\n".join(lines) or f"Nothing in this session holds {asked.query!r}.")
-        return Output.say(await self._database.read(_read, scene.session_id, asked))
+            shown = _page(lines, self._page_chars)
+            return Output.say("\n".join(shown) or f"Nothing in this session holds {asked.query!r}.")
+        return Output.say(await self._database.read(_read, scene.session_id, asked, self._page_chars))
 
 
-def _read(tx: Transaction, session_id: str, asked: Asked) -> str:
+def _page(lines: list[str], page_chars: int) -> list[str]:
+    """As many of the lines as one page holds, at least one."""
+    page: list[str] = []
+    for line in lines:
+        if page and sum(map(len, page)) + len(line) > page_chars:
+            break
+        page.append(line)
+    return page
+
+
+def _read(tx: Transaction, session_id: str, asked: Asked, page_chars: int) -> str:
     """The range word for word, as far as one page goes, and where to read on."""
     head = sessions.get(tx, session_id).seq
     last = min(asked.to_seq or head, head)
     first = asked.from_seq or max(1, last - NEWEST + 1)
     page: list[str] = []
-    size = 0
-    for entry in log.read(tx, session_id, first=first, last=last):
+    left = page_chars
+    for entry in _forwards(tx, session_id, first, last):
         line = _told(entry)
         if line is None:
             continue
-        page.append(
-            line if len(line) <= PAGE_CHARS else f"{line[:PAGE_CHARS]} [{len(line) - PAGE_CHARS:,} characters left out]"
-        )
-        size += len(page[-1])
-        if size >= PAGE_CHARS and entry.seq < last:
+        skipped = asked.offset if entry.seq == first else 0
+        piece = line[skipped : skipped + left]
+        page.append(piece)
+        left -= len(piece)
+        if (rest := len(line) - skipped - len(piece)) > 0:
+            page.append(
+                f"[{rest:,} characters of it left: read on with from_seq={entry.seq}, to_seq={last} "
+                f"and offset={skipped + len(piece)}]"
+            )
+            break
+        if left <= 0 and entry.seq < last:
             page.append(f"[more: read on with from_seq={entry.seq + 1} and to_seq={last}]")
             break
     return "\n".join(page) or f"There is no message between {first} and {last}; this session has events 1 to {head}."
+
+
+def _forwards(tx: Transaction, session_id: str, first: int, last: int) -> Iterator[Entry]:
+    for start in range(first, last + 1, PAGE_EVENTS):
+        yield from log.read(tx, session_id, first=start, last=min(last, start + PAGE_EVENTS - 1))
 
 
 def _search(tx: Transaction, session_id: str, asked: Asked) -> list[str]:

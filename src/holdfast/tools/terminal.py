@@ -1,4 +1,4 @@
-"""Shell commands in the foreground, with a limit on their time and on the output they can leave behind."""
+"""Shell commands with a limit on their time and on the output they can leave behind; those in the background are handed on."""
 
 import asyncio
 import os
@@ -111,7 +111,7 @@ class Terminal:
 
     async def _to_background(self, command: str, workdir: Path, scene: Scene) -> Output:
         if self._start_background is None:
-            return Output.say("background processes are not available yet in this build; nothing was started", ok=False)
+            return Output.say("background processes are not available here; nothing was started", ok=False)
         return await self._start_background(command, workdir, scene)
 
     async def _run(self, asked: Asked, workdir: Path, capture: Capture) -> Ending:
