@@ -1,0 +1,77 @@
+"""Puts the long-lived worker together: an engine that sweeps, and the API in front of it."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from holdfast import config
+from holdfast.api import auth, server
+from holdfast.api.app import create
+from holdfast.api.house import House
+from holdfast.api.listing import Listing
+from holdfast.app import App
+from holdfast.assemble import open_engine
+from holdfast.cron import Cron
+from holdfast.engine.engine import Engine
+from holdfast.engine.together import stop
+from holdfast.gateway.gateway import Gateway
+from holdfast.settings import Settings
+
+Started = Callable[[str, str], object]
+"""Told the address and where the key is, once both can be used."""
+
+
+async def serve(app: App, started: Started, stopping: asyncio.Event) -> None:
+    """Serve until `stopping` is set, then drain. Raises what `Engine.death` fails with, should that come first.
+
+    The order of a drain: nothing more is accepted; the engine finishes the step in hand of each turn, and tells those
+    who watch that it leaves; their streams end with a proper last event; then the connections are closed.
+    """
+    settings = app.settings
+    key = auth.obtain(settings)
+    listener = server.listen(settings.api.host, settings.api.port)
+    try:
+        async with open_engine(app.database, settings, config.environment(), kind="serve", sweeps=True) as engine:
+            house = House(engine, app.database, settings, Listing(settings), config.workdir())
+            serving = server.Server(create(house, key), lambda: started(server.address(listener), _where(settings)))
+            async with platforms_and_schedules(engine, app):
+                await _until(stopping, engine, serving, listener)
+    finally:
+        listener.close()
+
+
+@asynccontextmanager
+async def platforms_and_schedules(engine: Engine, app: App) -> AsyncIterator[None]:
+    """While this lasts, messaging platforms are served and schedules kept."""
+    tz = config.environment().get("TZ", "")
+    tasks = [asyncio.create_task(Cron(engine, app.settings.model, tz).work(), name="cron")]
+    if app.settings.gateway.platforms:
+        gateway = Gateway(engine, app.settings, app.search)
+        tasks.append(asyncio.create_task(gateway.work(), name="gateway"))
+    try:
+        yield
+    finally:
+        await stop(*tasks)
+
+
+def _where(settings: Settings) -> str:
+    return "as set" if settings.api.key is not None else f"in {auth.key_file(settings)}"
+
+
+async def _until(stopping: asyncio.Event, engine: Engine, serving: server.Server, listener: socket.socket) -> None:
+    task = asyncio.ensure_future(serving.serve([listener]))
+    bell = asyncio.ensure_future(stopping.wait())
+    try:
+        ends: set[asyncio.Future[object]] = {task, bell, engine.death}  # type: ignore[arg-type] # any result will do
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        serving.stop()
+        if not engine.death.done():
+            await engine.drain()
+        await task
+    finally:
+        bell.cancel()
+        serving.stop()
+        await asyncio.wait({task})
+    if engine.death.done():
+        engine.death.result()

@@ -1,0 +1,132 @@
+"""Two requests at once on one session, and many sessions at once."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import uuid
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.serving import KEY, Server, ask, session, text
+
+AT_ONCE = 1000
+
+
+def running(server: Server, name: dict[str, str]) -> httpx.Response:
+    """Begin a slow turn and leave it to itself."""
+    with server.http() as http:
+        body = {"model": server.model("slow"), "messages": [{"role": "user", "content": "slowly"}], "stream": True}
+        with http.stream("POST", "/v1/chat/completions", json=body, headers=name) as response:
+            next(response.iter_lines())
+            return response
+
+
+def new_name() -> dict[str, str]:
+    return {"x-session-key": uuid.uuid4().hex}
+
+
+def test_a_second_request_waits_its_turn(server: Server, http: httpx.Client) -> None:
+    name = new_name()
+    running(server, name)
+
+    second = ask(http, "hello", headers=name, model="scripted:echo")
+
+    assert text(second) == "You said: hello"
+
+
+def test_a_second_request_that_would_not_wait_is_told_so(server: Server, http: httpx.Client) -> None:
+    name = new_name()
+    running(server, name)
+
+    second = ask(http, "hello", headers={**name, "x-busy": "reject"})
+
+    assert second.status_code == 409
+    assert second.json()["error"]["code"] == "session_busy"
+
+
+def test_a_second_request_can_end_the_first(server: Server, http: httpx.Client) -> None:
+    name = new_name()
+    outcome: list[httpx.Response] = []
+
+    def first() -> None:
+        with server.http() as mine:
+            outcome.append(ask(mine, "slowly", headers=name, model=server.model("slow")))
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    while ask(http, "are you there?", headers={**name, "x-busy": "reject"}).status_code == 200:
+        pass
+    second = ask(http, "stop that", headers={**name, "x-busy": "interrupt"}, model="scripted:echo")
+    thread.join()
+
+    assert text(second) == "You said: stop that"
+    assert outcome[0].status_code == 409
+    assert outcome[0].json()["error"]["code"] == "interrupted"
+
+
+def test_words_can_join_a_running_turn(server: Server, http: httpx.Client) -> None:
+    name = new_name()
+    running(server, name)
+
+    joined = ask(http, "one more thing", headers={**name, "x-busy": "steer"})
+
+    assert joined.status_code == 200
+
+
+@pytest.mark.parametrize("value", ["soon", "", "QUEUE"])
+def test_an_unknown_way_to_be_busy_is_refused(http: httpx.Client, value: str) -> None:
+    response = ask(http, "hello", headers={"x-busy": value})
+
+    assert response.status_code == (200 if value.strip().lower() == "queue" else 400)
+
+
+def test_many_requests_on_one_session_are_all_answered_in_some_order(server: Server) -> None:
+    name = new_name()
+
+    async def go() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=server.url, headers={"authorization": f"Bearer {KEY}"}, timeout=60) as c:
+            body = {"model": "holdfast", "messages": [{"role": "user", "content": "hello"}]}
+            return await asyncio.gather(*(c.post("/v1/chat/completions", json=body, headers=name) for _ in range(20)))
+
+    replies = asyncio.run(go())
+
+    assert {text(reply) for reply in replies} == {"You said: hello"}
+    assert len({session(reply) for reply in replies}) == 1
+    assert sorted(int(reply.headers["x-session-seq"]) for reply in replies) == [1 + 4 * n for n in range(1, 21)]
+
+
+@pytest.mark.timeout(300)
+def test_a_thousand_sessions_at_once_mix_nothing_up(own: Server) -> None:
+    """Each client has a conversation of two turns and sends its history; half of them stream."""
+
+    async def converse(c: httpx.AsyncClient, gate: asyncio.Semaphore, n: int) -> str:
+        async with gate:
+            hello = {"role": "user", "content": f"I am number {n}"}
+            first = await c.post("/v1/chat/completions", json={"model": "holdfast", "messages": [hello]})
+            said = {"role": "assistant", "content": text(first)}
+            assert said["content"] == f"You said: I am number {n}"
+            again: dict[str, Any] = {"model": "holdfast", "stream": n % 2 == 0}
+            again["messages"] = [hello, said, {"role": "user", "content": f"still {n}"}]
+            second = await c.post("/v1/chat/completions", json=again)
+            assert second.status_code == 200 and f"still {n}" in second.text, second.text
+            assert session(second) == session(first)
+            return session(first)
+
+    async def go() -> list[str]:
+        limits = httpx.Limits(max_connections=200)
+        headers = {"authorization": f"Bearer {KEY}"}
+        async with httpx.AsyncClient(base_url=own.url, headers=headers, timeout=60, limits=limits) as c:
+            gate = asyncio.Semaphore(200)
+            return await asyncio.gather(*(converse(c, gate, n) for n in range(AT_ONCE)))
+
+    found = asyncio.run(go())
+
+    assert len(set(found)) == AT_ONCE
+    own.stop()
+    command = [sys.executable, "-m", "holdfast", "--home", str(own.home), "sessions", "verify", "--json"]
+    verified = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    assert verified["sessions"] == AT_ONCE, verified

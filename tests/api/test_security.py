@@ -1,0 +1,116 @@
+"""Promise 24: nobody else gets in."""
+
+import stat
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.api.serving import KEY, Server, ask
+
+ROUTES = [("GET", "/v1/models"), ("GET", "/ready"), ("POST", "/v1/chat/completions"), ("GET", "/nowhere")]
+
+
+@pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer wrong", f"Basic {KEY}", KEY, f"Bearer {KEY}x"])
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_nothing_is_answered_without_the_key(server: Server, method: str, path: str, authorization: str | None) -> None:
+    headers = {} if authorization is None else {"authorization": authorization}
+
+    response = httpx.request(method, server.url + path, headers=headers)
+
+    assert response.status_code == 401
+    assert response.json()["error"]["code"] == "invalid_api_key"
+    assert response.headers["www-authenticate"] == "Bearer"
+
+
+def test_health_needs_no_key_and_tells_nothing(server: Server) -> None:
+    response = httpx.get(f"{server.url}/health")
+
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8420", "localhost.evil.example", ""])
+def test_a_request_under_a_strange_name_is_refused(http: httpx.Client, host: str) -> None:
+    response = http.get("/v1/models", headers={"host": host})
+
+    assert response.status_code in (400, 403)
+    assert response.json()["error"]["code"] in ("host_not_allowed", "invalid_http")
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:8420", "127.0.0.1", "[::1]:8420", "192.168.1.7:80", "LOCALHOST"]
+)
+def test_names_of_this_machine_are_fine(http: httpx.Client, host: str) -> None:
+    assert http.get("/v1/models", headers={"host": host}).status_code == 200
+
+
+def test_a_name_can_be_allowed_and_so_can_a_page(tmp_path: Path) -> None:
+    page = "https://chat.example"
+    with Server(tmp_path / "home", hosts=["agent.example"], cors_origins=[page]) as server, server.http() as http:
+        named = http.get("/v1/models", headers={"host": "agent.example", "origin": page})
+        stranger = http.get("/v1/models", headers={"origin": "https://evil.example"})
+        asking = {"origin": page, "access-control-request-method": "POST"}
+        preflight = httpx.options(f"{server.url}/v1/chat/completions", headers=asking)
+
+    assert named.status_code == 200
+    assert named.headers["access-control-allow-origin"] == page
+    assert "x-session-id" in named.headers["access-control-expose-headers"]
+    assert "access-control-allow-origin" not in stranger.headers
+    assert preflight.status_code == 204
+    assert preflight.headers["access-control-allow-origin"] == page
+
+
+def test_pages_of_others_may_not_talk_to_it_by_default(server: Server, http: httpx.Client) -> None:
+    asking = {"origin": "https://chat.example", "access-control-request-method": "POST"}
+
+    assert httpx.options(f"{server.url}/v1/models", headers=asking).status_code == 401
+    assert "access-control-allow-origin" not in http.get("/v1/models", headers=asking).headers
+
+
+def test_a_request_has_an_id_in_its_reply_its_error_and_the_log(server: Server, http: httpx.Client) -> None:
+    made = http.get("/v1/models").headers["x-request-id"]
+    given = http.get("/nowhere", headers={"x-request-id": "mine-1"}).headers["x-request-id"]
+    strange = http.get("/v1/models", headers={"x-request-id": "a b"}).headers["x-request-id"]
+
+    log = (server.home / "logs" / "holdfast.log").read_text()
+    assert made.startswith("req-") and strange.startswith("req-")
+    assert given == "mine-1"
+    assert f"{made} GET /v1/models 200" in log and "mine-1 GET /nowhere 404" in log
+
+
+def test_the_log_holds_neither_the_key_nor_what_was_said(server: Server, http: httpx.Client) -> None:
+    ask(http, "a secret between us")
+    httpx.get(f"{server.url}/v1/models", headers={"authorization": "Bearer hfk-somebody-elses"})
+
+    log = (server.home / "logs" / "holdfast.log").read_text()
+    assert KEY not in log and "hfk-somebody-elses" not in log and "a secret between us" not in log
+
+
+def test_the_key_is_made_once_private_and_kept(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with Server(home) as server:
+        config = home / "config.toml"
+        config.write_text("\n".join(line for line in config.read_text().splitlines() if not line.startswith("key")))
+        server.stop()
+        server.restart()
+        first = (home / "api-key").read_text().strip()
+        headers = {"authorization": f"Bearer {first}"}
+        assert httpx.get(f"{server.url}/v1/models", headers=headers).status_code == 200
+        server.stop()
+        server.restart()
+
+    assert (home / "api-key").read_text().strip() == first
+    assert len(first) > 40
+    assert stat.S_IMODE((home / "api-key").stat().st_mode) == 0o600
+
+
+def test_listening_to_the_world_is_said_aloud(tmp_path: Path) -> None:
+    with Server(tmp_path / "home", "--host", "0.0.0.0") as server:
+        assert "warning: whoever can reach 0.0.0.0" in server.process.complaints
+
+
+def test_ready_says_what_is_wrong(http: httpx.Client) -> None:
+    response = http.get("/ready")
+
+    assert response.status_code == 200
+    assert response.json()["checks"] == {"store": "ok", "provider": "ok", "accepting": "ok"}
