@@ -1,0 +1,192 @@
+"""One thread's line to PostgreSQL: runs works in transactions, and again when the server was away or others in the way.
+
+A work may be run again (`Database.write`), so what was not committed is simply done once more. The one moment at which
+nobody can tell is a line that breaks while a commit is under way: it may have taken place, and doing it again would
+double it. So each transaction carries a number into the writer's own row of the table `mark`, and after such a break the
+row is asked. The question waits for a transaction that is still under way. If no server answers in time, the outcome
+stays unknown, and that is said.
+"""
+
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import psycopg
+
+from holdfast.model.errors import IoFailed
+from holdfast.store.database import Transaction
+from holdfast.store.postgres_connection import (
+    CLASHES,
+    CROWDED,
+    DUPLICATE,
+    READ_ONLY,
+    Enter,
+    Link,
+    PostgresTransaction,
+    connect,
+    is_gone,
+    named,
+    piped,
+    shown,
+    translated,
+)
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+DUPLICATES = 3
+"""How often a duplicate is taken for a clash before it is taken for a bug."""
+READ_ONLY_SECONDS = 5.0
+"""How long a server that takes no writes may be one that is just being replaced."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0
+
+
+class Patience:
+    """Whether a work is worth another try, and how long to wait before it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._since = time.monotonic()
+        self._seconds = seconds
+        self._tries = 0
+
+    def allows(self, error: psycopg.Error) -> bool:
+        passed = time.monotonic() - self._since
+        self._tries += 1
+        if error.sqlstate == DUPLICATE:
+            return self._tries <= DUPLICATES
+        if error.sqlstate == READ_ONLY:
+            return passed < min(self._seconds, READ_ONLY_SECONDS)
+        return passed < self._seconds and (is_gone(error) or error.sqlstate in (*CLASHES, CROWDED))
+
+    def pause(self) -> None:
+        """Wait, by chance, so that those who were in each other's way are not again; longer each time."""
+        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._tries)
+        time.sleep(random.uniform(0, longest))  # noqa: S311 - chance, not secrecy
+
+
+class Line:
+    """Belongs to one thread, except for `close`."""
+
+    def __init__(self, url: str, busy_seconds: float) -> None:
+        self._url = url
+        self._where = shown(url)
+        self._busy_seconds = busy_seconds
+        self._link: Link | None = None
+        self._number = 0
+        self._slot = secrets.token_hex(8)
+        """Which row of the marks is this writer's."""
+
+    def write(self, work: Callable[[Transaction], T], enter: Enter | None = None) -> tuple[T, set[str]]:
+        """Run the work and commit it; what it returned, and the topics it told of. Raises our errors."""
+        return self._persist(lambda: self._write(work, enter), writes=True)
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        return self._persist(lambda: self._read(work), writes=False)
+
+    def end(self) -> None:
+        """Close the line for good; nobody will ask for its mark any more. One that stays is removed after some days."""
+        try:
+            if self._number and self._link is not None and not self._link.closed:
+                self._link.execute(named("driver.unmark"), {"slot": self._slot})
+        except psycopg.Error as e:
+            log.debug("a mark stays on %s: %s", self._where, e)
+        self.close()
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _persist(self, attempt: Callable[[], T], *, writes: bool) -> T:
+        patience = Patience(self._busy_seconds)
+        while True:
+            try:
+                return attempt()
+            except psycopg.Error as e:
+                if is_gone(e) or (writes and e.sqlstate == READ_ONLY):
+                    self.close()
+                if (e.sqlstate == READ_ONLY and not writes) or not patience.allows(e):
+                    raise translated(e, self._where) from e
+                log.info("a transaction on %s is tried again: %s", self._where, e)
+            except UnicodeEncodeError as e:
+                raise translated(e, self._where) from e
+            patience.pause()
+
+    def _connected(self) -> Link:
+        if self._link is None or self._link.closed:
+            self._link = connect(self._url, busy_seconds=self._busy_seconds)
+        return self._link
+
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        link = self._connected()
+        try:
+            with piped(link) as pipeline:
+                link.execute(named("driver.begin_read"), prepare=False)
+                result = work(PostgresTransaction(link, pipeline, writes=False))
+                link.execute(named("driver.commit"), prepare=False)
+            return result
+        finally:
+            self._leave_transaction(link)
+
+    def _write(self, work: Callable[[Transaction], T], enter: Enter | None) -> tuple[T, set[str]]:
+        link = self._connected()
+        self._number += 1
+        committing = False
+        try:
+            with piped(link) as pipeline:
+                transaction = PostgresTransaction(link, pipeline, writes=True, enter=enter)
+                link.execute(named("driver.begin"), prepare=False)
+                link.execute(named("driver.mark"), {"slot": self._slot, "number": self._number, "at": _now()})
+                result = work(transaction)
+                committing = True
+                link.execute(named("driver.commit"), prepare=False)
+                pipeline.sync()
+        except psycopg.Error as e:
+            if not (committing and is_gone(e)):
+                raise
+            if not self._was_committed(e):
+                raise
+        finally:
+            self._leave_transaction(link)
+        return result, transaction.topics
+
+    def _was_committed(self, lost: psycopg.Error) -> bool:
+        """What became of the last transaction. Raises IoFailed if nobody can be asked in time."""
+        patience = Patience(self._busy_seconds)
+        while True:
+            self.close()
+            try:
+                asked = {"slot": self._slot, "at": _now()}
+                row = self._connected().execute(named("driver.marked"), asked).fetchone()
+            except psycopg.Error as e:
+                if not patience.allows(e):
+                    raise IoFailed(
+                        f"the line to {self._where} broke while a commit was under way ({_first_line(lost)}), and the "
+                        "store has not come back: it is not known whether what was being written is saved"
+                    ) from e
+                patience.pause()
+                continue
+            assert row is not None
+            committed = bool(row[0] == self._number)
+            log.info("a commit on %s was cut off; it had %staken place", self._where, "" if committed else "not ")
+            return committed
+
+    def _leave_transaction(self, link: Link) -> None:
+        """Leave no transaction open. A line on which that fails is given up."""
+        try:
+            if not link.closed:
+                link.rollback()
+        except psycopg.Error as e:
+            log.debug("a rollback on %s failed (%s); connecting anew", self._where, e)
+            link.close()
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,152 @@
+"""The search index as a table of the store's own PostgreSQL database, shared by all workers.
+
+The table holds the words of each event without differences of case, and how far it is. It is filled from outside the
+write path, as the file beside a SQLite store is. With the extension pg_trgm an index of trigrams finds the candidates;
+without it the server reads every text, which finds the same and takes longer. Which database has the right kind of
+characters for it is a matter of its LC_CTYPE (`postgres_connection.refuse_unfit`).
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Literal, cast
+
+import msgspec
+
+from holdfast.model.errors import HoldfastError
+from holdfast.store import grams
+from holdfast.store.database import Database, Transaction
+from holdfast.store.grams import Needle
+from holdfast.store.postgres import PostgresDatabase
+from holdfast.store.postgres_connection import PostgresTransaction
+from holdfast.store.search import SearchIndex, begin_on
+from holdfast.store.searchfile import Piece, State
+
+log = logging.getLogger(__name__)
+
+MOST_NEEDLES = 3
+"""How many needles the server is asked for, the longest first; the comparison looks at all."""
+QUERIES: tuple[Literal["search.by_one", "search.by_two", "search.by_three"], ...] = (
+    "search.by_one",
+    "search.by_two",
+    "search.by_three",
+)
+SLOTS = ("a", "b", "c")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A question to the table: for each needle the patterns of which one must fit."""
+
+    patterns: list[list[str]]
+    session_id: str | None
+
+
+class SearchTable:
+    """All methods block, and belong to one thread. No file can be damaged here, so nothing is ever renewed unasked."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self.opened = 1
+
+    @property
+    def place(self) -> str:
+        return f"of {self._database.where}"
+
+    def state(self) -> State | None:
+        return self._database.read_from_thread(_state, "search.state")
+
+    def begin(self, store_id: str) -> State:
+        return self._database.write_from_thread(_begin, store_id)
+
+    def add(self, pieces: Sequence[Piece], before: State, after: State) -> bool:
+        return self._database.write_from_thread(_add, pieces, before, after)
+
+    def forget(self, positions: Sequence[int]) -> None:
+        self._database.write_from_thread(
+            lambda tx: tx.many("search.forget", ({"position": position} for position in positions))
+        )
+
+    def plan(self, wanted: Sequence[Needle], session_id: str | None) -> Asked | None:
+        longest = sorted(wanted, key=lambda needle: needle.shortest, reverse=True)[:MOST_NEEDLES]
+        return Asked([[_pattern(form) for form in needle.forms] for needle in longest], session_id)
+
+    def candidates(self, plan: Asked, *, before: int, count: int) -> list[int]:
+        def work(tx: Transaction) -> list[int]:
+            assert isinstance(tx, PostgresTransaction)
+            slots = dict(zip(SLOTS, plan.patterns, strict=False))
+            query = QUERIES[len(plan.patterns) - 1]
+            rows = tx.listed(query, before=before, count=count, session_id=plan.session_id, **slots)
+            return [cast("int", row[0]) for row in rows]
+
+        return self._database.read_from_thread(work)
+
+    def renew(self) -> None:
+        self._database.write_from_thread(_renew)
+
+    def close(self) -> None:
+        """The database is its opener's to close."""
+
+
+async def open_table(database: PostgresDatabase) -> SearchIndex:
+    """Begin to use the index in the store; what is missing in it is added by `catch_up`."""
+    await _make_quick(database, database.where)
+    return await begin_on(SearchTable(database), database)
+
+
+async def _make_quick(database: Database, where: str) -> None:
+    """See that there is an index of trigrams. Where there cannot be one, say so and go on without."""
+    if await database.read(lambda tx: tx.one("search.indexed")) is not None:
+        return
+    try:
+        if await database.read(lambda tx: tx.one("search.trigrams")) is None:
+            await database.write(lambda tx: tx.run("search.install"))
+        await database.write(lambda tx: tx.run("search.create"))
+    except (HoldfastError, AssertionError) as e:
+        log.warning(
+            "searches in %s read every text, which takes long in a large store: the extension pg_trgm is not there "
+            "(%s). CREATE EXTENSION pg_trgm in that database helps",
+            where,
+            e,
+        )
+
+
+def _pattern(form: str) -> str:
+    """What LIKE wants for a text with this anywhere in it."""
+    text = grams.storable(form)
+    for special in ("\\", "%", "_"):
+        text = text.replace(special, "\\" + special)
+    return f"%{text}%"
+
+
+def _state(tx: Transaction, query: str) -> State | None:
+    row = tx.one(query)
+    return None if row is None else State(*cast("tuple[str, int, str]", row))
+
+
+def _begin(tx: Transaction, store_id: str) -> State:
+    tx.run("search.begin", store_id=store_id)
+    state = _state(tx, "search.state")
+    assert state is not None, "it has just been put there"
+    return state
+
+
+def _add(tx: Transaction, pieces: Sequence[Piece], before: State, after: State) -> bool:
+    if _state(tx, "search.hold") != before:
+        return False
+    tx.many(
+        "search.add",
+        (
+            {
+                "session_id": piece.session_id,
+                "position": piece.position,
+                "folded": grams.storable(grams.fold(piece.text)),
+            }
+            for piece in pieces
+        ),
+    )
+    tx.run("search.settle", store_id=after.store_id, position=after.position, mark=after.mark)
+    return True
+
+
+def _renew(tx: Transaction) -> None:
+    tx.run("search.forget_state")
+    tx.run("search.forget_all")

@@ -1,0 +1,22 @@
+"""Stores in a real PostgreSQL."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.store.postgres import PostgresDatabase, open_postgres
+from tests.cli.conftest import holdfast, home, seed  # noqa: F401 - the command line, for these tests too
+from tests.postgres.cluster import cluster
+
+
+@pytest.fixture
+def url() -> str:
+    """The address of an empty database."""
+    return cluster().new_database()
+
+
+@pytest.fixture
+async def database(url: str) -> AsyncIterator[PostgresDatabase]:
+    opened = await open_postgres(url)
+    yield opened
+    await opened.close()

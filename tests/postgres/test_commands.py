@@ -1,0 +1,95 @@
+"""The commands on a store in PostgreSQL, as a person uses them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import ENVIRONMENT, Holdfast, Ran
+from tests.cli.seed import Seed
+from tests.postgres.cluster import cluster, name_of
+
+SETTINGS = {"HOLDFAST_MODEL": "scripted:echo"}
+
+
+class OnPostgres:
+    """Runs commands as processes of their own, with the store set to PostgreSQL."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self._command = [sys.executable, "-m", "holdfast", "--home", str(home)]
+        self._environment = {**ENVIRONMENT, **SETTINGS, "HOLDFAST_STORE": url}
+
+    def __call__(self, *args: str) -> Ran:
+        done = subprocess.run([*self._command, *args], check=False, capture_output=True, env=self._environment)
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.fixture
+def there(home: Path, url: str) -> OnPostgres:
+    return OnPostgres(home, url)
+
+
+def test_a_turn_is_played_listed_found_verified_and_backed_up(there: OnPostgres, tmp_path: Path) -> None:
+    done = there("run", "Is there a nightingale?", "--json")
+    assert done.code == 0, done.err
+    session_id = done.json["session_id"]
+
+    assert [one["id"] for one in there("sessions", "list", "--json").json["sessions"]] == [session_id]
+    assert "nightingale" in there("sessions", "search", "NIGHTIN", "--json").out
+    assert there("run", "Again", "--session", session_id, "--json").json["seq"] > done.json["seq"]
+    assert there("sessions", "verify", "--json").json["ok"]
+    assert session_id in there("why", session_id).out
+    health = there("doctor", "--json").json
+    assert health["store"]["sessions"] == 1 and health["problems"] == []
+    assert there("migrate", "--check", "--json").json["before"] == health["store"]["schema"]
+
+    file = tmp_path / "backup.db"
+    saved = there("backup", str(file), "--json")
+    assert saved.code == 0, saved.err
+    assert saved.json["sessions"] == 1 and saved.json["verified"]
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name != "home") == ["backup.db"]
+    restored = there("restore", str(file))
+    assert restored.code == 2 and "migrate --to" in restored.err
+
+
+def test_a_store_is_moved_there_and_back(
+    holdfast: Holdfast,
+    seed: Seed,
+    there: OnPostgres,
+    url: str,
+    tmp_path: Path,
+) -> None:
+    session_id = seed.session(title="moved")
+    done = holdfast("migrate", "--to", url, "--json")
+    assert done.code == 0, done.err
+    assert done.json["sessions"] == 1 and done.json["verified"]
+
+    before, after = holdfast("sessions", "show", session_id, "--json"), there("sessions", "show", session_id, "--json")
+    assert before.json == after.json
+    back = there("migrate", "--to", f"sqlite:///{tmp_path}/back.db")
+    assert back.code == 0 and "every hash checked there" in back.out
+    assert holdfast("migrate", "--to", url, "--check").code == 2
+    assert (
+        holdfast("migrate", "--to", "mysql://here").code == 2
+        or "sqlite:///path" in holdfast("migrate", "--to", "x").err
+    )
+
+
+def test_a_store_that_is_away_is_named_without_its_password(home: Path) -> None:
+    away = OnPostgres(home, "postgresql://me:hunter2@127.0.0.1:1/db")
+
+    done = away("sessions", "list")
+
+    assert done.code != 0 and "cannot reach postgresql://127.0.0.1:1/db" in done.err
+    assert "hunter2" not in done.err and "Traceback" not in done.err
+    examined = away("doctor")
+    assert examined.code == 1 and "cannot reach" in examined.out and "hunter2" not in examined.out
+
+
+def test_two_homes_share_one_store(tmp_path: Path, url: str) -> None:
+    one, other = OnPostgres(tmp_path / "a", url), OnPostgres(tmp_path / "b", url)
+    session_id = one("run", "Hello", "--json").json["session_id"]
+
+    assert other("run", "And on", "--session", session_id, "--json").json["session_id"] == session_id
+    assert cluster().execute("SELECT turn_count FROM session", name_of(url)) == [(2,)]

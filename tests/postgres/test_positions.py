@@ -1,0 +1,138 @@
+"""Whoever follows the store by position misses nothing, though PostgreSQL gives numbers out before the commit."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import pytest
+
+from holdfast.model.event import SessionOpened
+from holdfast.model.ids import SESSION, Ids
+from holdfast.store import log, sessions
+from holdfast.store.database import Transaction
+from holdfast.store.postgres import PostgresDatabase
+from holdfast.store.postgres_search import open_table
+from tests.contract.logs import user
+from tests.fakes.clock import FakeClock
+from tests.postgres.cluster import cluster, name_of
+
+PATIENCE = 10.0
+
+
+class Gate:
+    """A write that has got its positions and is not committed before it is let go."""
+
+    def __init__(self) -> None:
+        self.written, self.open = threading.Event(), threading.Event()
+
+    def say(self, tx: Transaction, session_id: str, text: str, *, fails: bool = False) -> None:
+        log.append_unheld(tx, session_id, [user(text)], at=1)
+        tx.one("sessions.get", id=session_id)  # wait for the answer: the numbers are given out now
+        self.written.set()
+        assert self.open.wait(PATIENCE)
+        if fails:
+            raise InterruptedError("it thought better of it")
+
+
+@contextmanager
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    try:
+        yield made
+    finally:
+        made.open.set()
+
+
+@pytest.fixture
+async def pair(database: PostgresDatabase, ids: Ids, clock: FakeClock) -> tuple[str, str]:
+    names = ids.make(SESSION), ids.make(SESSION)
+    for name in names:
+        await database.write(sessions.create, name, SessionOpened(source="run"), at=clock.now())
+    return names
+
+
+async def follow(database: PostgresDatabase, after: int) -> tuple[int, list[str]]:
+    """Read on from a place as a follower does; the new place, and the bodies."""
+    row = await database.read(lambda tx: tx.one("log.last_position"))
+    upto = cast("int", row[0] if row else 0) or 0
+    rows = await database.read(lambda tx: tx.all("log.follow", after=after, upto=upto, limit=1_000))
+    return max(after, upto), [str(row[5]) for row in rows]
+
+
+async def test_a_row_that_is_committed_late_is_not_missed(database: PostgresDatabase, pair: tuple[str, str]) -> None:
+    place, _ = await follow(database, 0)
+    with gate() as slow:
+        late = asyncio.create_task(database.write(slow.say, pair[0], "late"))
+        assert await asyncio.to_thread(slow.written.wait, PATIENCE)
+        await database.write(log.append_unheld, pair[1], [user("early")], at=1)
+
+        held_back, seen = await follow(database, place)
+        assert seen == [], "a number before it is still out"
+    await late
+
+    _, seen = await follow(database, held_back)
+    assert ["late" in body for body in seen] == [True, False], "both, in the order of their positions"
+
+
+async def test_a_row_that_is_never_committed_holds_nobody_up(database: PostgresDatabase, pair: tuple[str, str]) -> None:
+    place, _ = await follow(database, 0)
+    with gate() as doomed:
+        late = asyncio.create_task(database.write(doomed.say, pair[0], "never", fails=True))
+        assert await asyncio.to_thread(doomed.written.wait, PATIENCE)
+        await database.write(log.append_unheld, pair[1], [user("early")], at=1)
+    with pytest.raises(InterruptedError):
+        await late
+
+    _, seen = await follow(database, place)
+    assert len(seen) == 1 and "early" in seen[0]
+
+
+async def test_a_transaction_that_gives_no_event_holds_nobody_up(
+    database: PostgresDatabase, pair: tuple[str, str]
+) -> None:
+    started, gate_ = threading.Event(), threading.Event()
+
+    def idle(tx: Transaction) -> None:
+        tx.one("sessions.get", id=pair[0])
+        started.set()
+        assert gate_.wait(PATIENCE)
+
+    place, _ = await follow(database, 0)
+    sleeper = asyncio.create_task(database.write(idle))
+    assert await asyncio.to_thread(started.wait, PATIENCE)
+    await database.write(log.append_unheld, pair[1], [user("early")], at=1)
+
+    _, seen = await follow(database, place)
+    gate_.set()
+    await sleeper
+    assert len(seen) == 1
+
+
+async def test_the_search_index_misses_no_event_of_many_writers(
+    database: PostgresDatabase, ids: Ids, clock: FakeClock, url: str
+) -> None:
+    names = [ids.make(SESSION) for _ in range(8)]
+    for name in names:
+        await database.write(sessions.create, name, SessionOpened(source="run"), at=clock.now())
+    index = await open_table(database)
+
+    async def talk(name: str) -> None:
+        for number in range(25):
+            await database.write(log.append_unheld, name, [user(f"sparrow {number}")], at=number)
+
+    async def keep_up(done: asyncio.Event) -> None:
+        while not done.is_set():
+            await index.catch_up()
+
+    done = asyncio.Event()
+    follower = asyncio.create_task(keep_up(done))
+    await asyncio.gather(*map(talk, names))
+    done.set()
+    await follower
+    await index.catch_up()
+
+    assert len(await index.search("sparrow", limit=10_000)) == 200
+    assert cluster().execute("SELECT count(DISTINCT position) FROM event", name_of(url)) == [(208,)]
+    await index.close()

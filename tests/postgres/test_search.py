@@ -1,0 +1,100 @@
+"""Search in PostgreSQL finds what grep finds: the tests of the file beside a SQLite store, on the table."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from holdfast.model.ids import Ids
+from holdfast.store.postgres import PostgresDatabase, open_postgres
+from holdfast.store.postgres_search import open_table
+from holdfast.store.search import SearchIndex
+from tests.fakes.clock import FakeClock
+from tests.postgres.cluster import cluster, name_of
+from tests.store.library import Library
+from tests.store.test_search import (  # noqa: F401 - collected here, with the fixtures of this module
+    found,
+    test_a_closed_index_says_so,
+    test_a_common_letter_with_many_followers_is_found,
+    test_a_follower_indexes_what_is_said,
+    test_a_hit_shows_where_it_was_found,
+    test_a_limit_below_one_is_refused,
+    test_a_new_index_is_built_by_the_first_search,
+    test_a_query_of_ten_thousand_letters_is_compared_to_the_last,
+    test_a_query_without_words_is_refused,
+    test_a_quoted_phrase_is_taken_literally,
+    test_a_text_of_millions_of_letters_is_found_by_any_part,
+    test_all_words_must_be_in_one_event,
+    test_an_empty_store_can_be_indexed_and_searched,
+    test_any_part_of_any_text_is_found,
+    test_catching_up_can_be_cancelled_and_taken_up_again,
+    test_everything_that_carries_words_is_found,
+    test_hits_come_newest_first_and_page_by_page,
+    test_no_character_of_a_query_has_a_meaning_of_its_own,
+    test_nothing_that_is_not_indexed_yet_is_found,
+    test_one_session_can_be_searched_alone,
+    test_rebuilding_finds_the_same,
+    test_search_finds_what_a_plain_scan_finds,
+    test_sessions_in_the_trash_and_side_sessions_are_left_out_unless_asked_for,
+    test_the_lag_is_known_and_progress_is_told,
+    test_what_is_said_after_the_newest_session_was_pruned_is_found,
+)
+
+
+@pytest.fixture
+def library(database: PostgresDatabase, ids: Ids, clock: FakeClock) -> Library:
+    return Library(database, ids, clock)
+
+
+@pytest.fixture
+async def index(database: PostgresDatabase) -> AsyncIterator[SearchIndex]:
+    opened = await open_table(database)
+    yield opened
+    await opened.close()
+
+
+async def test_a_rare_word_is_found_by_its_trigrams(library: Library, index: SearchIndex, url: str) -> None:
+    session_id = await library.open()
+    await library.say(session_id, *(f"number {n} of many" for n in range(200)), "a nightingale", "夜鶯")
+    await index.catch_up()
+    with psycopg.connect(url) as link:
+        link.execute("SET enable_seqscan = off")  # the table of a test is so small that reading it all is quicker
+        for word in ("nightingale", "夜鶯さ"):
+            steps = link.execute(f"EXPLAIN SELECT position FROM words WHERE folded LIKE ANY (ARRAY['%{word}%'])")
+            assert any("words_trigrams" in str(step) for step in steps)
+
+
+async def test_several_workers_fill_the_index_at_once(library: Library, database: PostgresDatabase, url: str) -> None:
+    await library.say(await library.open(), *(f"word {n}" for n in range(1_500)))
+    other = await open_postgres(url)
+    one, another = await open_table(database), await open_table(other)
+    await asyncio.gather(one.catch_up(), another.catch_up(), one.catch_up())
+
+    assert len(await another.search("word", limit=10_000)) == 1_500
+    name = name_of(url)
+    assert cluster().execute("SELECT count(*), count(DISTINCT position) FROM words", name) == [(1_500, 1_500)]
+    await one.close()
+    await another.close()
+    await other.close()
+
+
+async def test_without_the_extension_everything_is_found_and_a_warning_says_how(
+    library: Library, database: PostgresDatabase, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = name_of(url)
+    cluster().execute("CREATE ROLE guest LOGIN", name)
+    cluster().execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO guest", name)
+    cluster().execute("GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO guest", name)
+    await library.say(await library.open(), "a nightingale 夜鶯", "a lark")
+    guest = await open_postgres(url.replace(f"//{cluster().user}@", "//guest@"))
+    with caplog.at_level(logging.WARNING):
+        index = await open_table(guest)
+
+    assert "pg_trgm" in caplog.text
+    assert await found(index, "鶯") == ["a nightingale 夜鶯"]
+    assert await found(index, "NIGHT") == ["a nightingale 夜鶯"]
+    await index.close()
+    await guest.close()
+    cluster().execute("DROP OWNED BY guest; DROP ROLE guest", name)
