@@ -1,0 +1,1 @@
+"""Messaging platforms as a face: messages come in once, replies go out for sure."""

@@ -1,0 +1,1 @@
+"""Schedules: each time one is due has one end."""

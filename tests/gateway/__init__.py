@@ -1,0 +1,1 @@
+"""The gateway: messages in once, replies out for sure."""

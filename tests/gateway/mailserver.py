@@ -1,0 +1,161 @@
+"""A real mail server on loopback: Dovecot keeps the mailboxes, and a small SMTP server hands it what is sent."""
+
+import asyncio
+import contextlib
+import email
+import email.policy
+import grp
+import imaplib
+import os
+import pwd
+import shutil
+import smtplib
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from email.message import EmailMessage
+from pathlib import Path
+
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, Envelope, Session
+
+from tests.gateway.synapse import free_port
+
+PASSWORD = "open-sesame"
+CONFIG = """
+base_dir = {folder}/run
+state_dir = {folder}/state
+log_path = {folder}/dovecot.log
+protocols = imap lmtp
+ssl = no
+disable_plaintext_auth = no
+listen = 127.0.0.1
+default_internal_user = {user}
+default_login_user = {user}
+default_internal_group = {group}
+first_valid_uid = 0
+mail_location = maildir:{folder}/mail/%u
+mail_fsync = optimized
+passdb {{
+  driver = static
+  args = password={password}
+}}
+userdb {{
+  driver = static
+  args = uid={user} gid={group} home={folder}/mail/%u
+}}
+service imap-login {{
+  chroot =
+  inet_listener imap {{
+    port = {imap}
+  }}
+  inet_listener imaps {{
+    port = 0
+  }}
+}}
+service lmtp {{
+  inet_listener lmtp {{
+    port = {lmtp}
+  }}
+}}
+service anvil {{
+  chroot =
+}}
+"""
+
+
+class Relay:
+    """Takes mail and hands it to Dovecot; it answers only when the mailbox has it."""
+
+    def __init__(self, lmtp: int) -> None:
+        self._lmtp = lmtp
+        self.troubles: list[str] = []
+        """Answers to the next mails instead."""
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 # aiosmtpd's name
+        if self.troubles:
+            return self.troubles.pop(0)
+        await asyncio.to_thread(self._deliver, envelope)
+        return "250 taken"
+
+    def _deliver(self, envelope: Envelope) -> None:
+        with smtplib.LMTP("127.0.0.1", self._lmtp) as lmtp:
+            lmtp.sendmail(envelope.mail_from or "", envelope.rcpt_tos, envelope.original_content or b"")
+
+
+class MailServer:
+    def __init__(self, folder: Path, imap: int, smtp: int, relay: Relay) -> None:
+        self.folder = folder
+        self.imap = imap
+        self.smtp = smtp
+        self.relay = relay
+
+    def send(self, sender: str, to: str, text: str, **headers: str) -> str:
+        """Somebody writes a mail; its Message-ID."""
+        mail = EmailMessage()
+        mail["From"], mail["To"] = sender, to
+        for name, value in {"Subject": "Hello", **headers}.items():
+            mail[name.replace("_", "-")] = value
+        mail.set_content(text)
+        with smtplib.SMTP("127.0.0.1", self.smtp) as smtp:
+            smtp.send_message(mail)
+        return str(mail["Message-ID"])
+
+    def read(self, who: str) -> list[EmailMessage]:
+        """All mails in somebody's inbox, oldest first."""
+        with imaplib.IMAP4("127.0.0.1", self.imap) as imap:
+            imap.login(who, PASSWORD)
+            imap.select("INBOX", readonly=True)
+            _, [found] = imap.search(None, "ALL")
+            mails = []
+            for number in found.split():
+                _, parts = imap.fetch(number, "(RFC822)")
+                mails.append(email.message_from_bytes(parts[0][1], policy=email.policy.default))
+            return mails
+
+
+@contextlib.contextmanager
+def running() -> Iterator[MailServer]:
+    """A mail server in a folder of its own; one who is root starts it as nobody, as Dovecot wants it."""
+    dovecot = shutil.which("dovecot", path=f"{os.environ['PATH']}:/usr/sbin")
+    assert dovecot is not None, "the tests of e-mail need Debian's dovecot-imapd and dovecot-lmtpd"
+    imap, lmtp, smtp = free_port(), free_port(), free_port()
+    user = pwd.getpwnam("nobody") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
+    group = grp.getgrgid(user.pw_gid).gr_name
+    with tempfile.TemporaryDirectory(prefix="holdfast-mail-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        text = CONFIG.format(folder=folder, imap=imap, lmtp=lmtp, password=PASSWORD, user=user.pw_name, group=group)
+        (folder / "dovecot.conf").write_text(text)
+        for one in ("mail", "state", "run"):
+            (folder / one).mkdir()
+        if os.getuid() == 0:
+            for path in (folder, *folder.iterdir()):
+                os.chown(path, user.pw_uid, user.pw_gid)
+        server = subprocess.Popen(
+            [dovecot, "-F", "-c", str(folder / "dovecot.conf")], user=user.pw_uid, group=user.pw_gid, extra_groups=[]
+        )
+        relay = Relay(lmtp)
+        controller = Controller(relay, hostname="127.0.0.1", port=smtp)
+        try:
+            _wait(imap, lmtp, server, folder / "dovecot.log")
+            controller.start()
+            yield MailServer(folder, imap, smtp, relay)
+        finally:
+            controller.stop(no_assert=True)
+            server.terminate()
+            server.wait(20)
+
+
+def _wait(imap: int, lmtp: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        assert server.poll() is None, log.read_text() if log.exists() else "it did not start"
+        with (
+            contextlib.suppress(OSError, imaplib.IMAP4.error),
+            imaplib.IMAP4("127.0.0.1", imap),
+            smtplib.LMTP("127.0.0.1", lmtp),
+        ):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"the mail server did not start: {log.read_text()}")

@@ -1,0 +1,222 @@
+"""E-mail against a real mail server: the agent dies at every bad moment, and nobody notices."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+
+from holdfast.gateway import email
+from holdfast.gateway.port import Later, Never, Options, Outgoing, Sent
+from holdfast.store import inbox, sessions
+from holdfast.store.sqlite import open_sqlite
+from tests.fakes.clock import FakeClock
+from tests.gateway import mailserver
+from tests.gateway.keeper import Keeper
+from tests.gateway.mailserver import PASSWORD, MailServer
+from tests.gateway.program import POINTS
+
+PEOPLE, MAILS = 4, 200
+AGENT = "agent@holdfast.test"
+CONFIG = """
+model = "scripted:echo"
+[agent]
+titles = false
+[gateway.email]
+address = "{agent}"
+password = "{password}"
+imap_host = "127.0.0.1"
+imap_port = {imap}
+imap_security = "none"
+smtp_host = "127.0.0.1"
+smtp_port = {smtp}
+smtp_security = "none"
+allow = ["*"]
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MailServer]:
+    with mailserver.running() as running:
+        yield running
+
+
+def settle(server: MailServer, home: Path, agent: str) -> None:
+    home.mkdir()
+    text = CONFIG.format(agent=agent, password=PASSWORD, imap=server.imap, smtp=server.smtp)
+    (home / "config.toml").write_text(text)
+
+
+async def until_connected(home: Path, keeper: Keeper) -> None:
+    """Until the mailbox is being read: what was there before is not for the agent."""
+    from holdfast.store import platforms
+
+    async with asyncio.timeout(60):
+        while True:
+            keeper.check()
+            if (home / "holdfast.db").exists():
+                database = await open_sqlite(home / "holdfast.db")
+                found = await database.read(platforms.get, "email")
+                await database.close()
+                if found is not None and found.position:
+                    return
+            await asyncio.sleep(0.2)
+
+
+def text_of(mail: EmailMessage) -> str:
+    return str(mail.get_content()).strip()
+
+
+@pytest.mark.clients
+@pytest.mark.timeout(300)
+async def test_two_hundred_mails_survive_deaths_at_every_point(server: MailServer, tmp_path: Path) -> None:
+    home, agent = tmp_path / "home", "storm@holdfast.test"
+    settle(server, home, agent)
+    chance = random.Random(11)
+    deaths = [f"{point}:{chance.choice((1, 2, 5, 8))}" for point in POINTS for _ in range(2)]
+    chance.shuffle(deaths)
+    people = [f"person{number}@holdfast.test" for number in range(PEOPLE)]
+    async with Keeper(home, deaths) as keeper:
+        await until_connected(home, keeper)
+        for number in range(MAILS):
+            await asyncio.to_thread(server.send, people[number % PEOPLE], agent, f"mail {number}")
+        extra = 0
+        async with asyncio.timeout(200):
+            while True:
+                keeper.check()
+                got = [await asyncio.to_thread(server.read, one) for one in people]
+                count = sum(len({mail["Message-ID"] for mail in mails}) for mails in got)
+                if count >= MAILS + extra:
+                    if keeper.is_calm:
+                        break
+                    await asyncio.to_thread(server.send, people[0], agent, f"mail {MAILS + extra}")
+                    extra += 1
+                await asyncio.sleep(0.2)
+        assert len(keeper.died) == len(deaths)
+
+    doubled = 0
+    for place, mails in enumerate(got):
+        seen: dict[str, str] = {}
+        for mail in mails:
+            doubled += mail["Message-ID"] in seen
+            assert seen.setdefault(mail["Message-ID"], text_of(mail)) == text_of(mail)
+        numbers = [n for n in range(MAILS) if n % PEOPLE == place]
+        numbers += range(MAILS, MAILS + extra) if place == 0 else ()
+        assert list(seen.values()) == [f"You said: mail {n}" for n in numbers]
+    # SMTP cannot tell a repeat: what was sent just before a death comes again, under the same Message-ID.
+    assert doubled <= len(deaths) * PEOPLE
+    database = await open_sqlite(home / "holdfast.db")
+    page = await database.read(sessions.list_page, sessions.Filters(), limit=100)
+    assert sum(session.summary.turn_count for session in page.sessions) == MAILS + extra
+    assert await database.read(inbox.depths) == []
+    await database.close()
+
+
+@pytest.mark.clients
+async def test_a_reply_belongs_to_the_mail_it_answers(server: MailServer, tmp_path: Path) -> None:
+    home, agent = tmp_path / "home", "thread@holdfast.test"
+    settle(server, home, agent)
+    async with Keeper(home, ()) as keeper, asyncio.timeout(60):
+        await until_connected(home, keeper)
+        await asyncio.to_thread(
+            server.send, "carol@holdfast.test", agent, "What now?", Subject="Plans", Message_ID="<first@x>"
+        )
+        while not (mails := await asyncio.to_thread(server.read, "carol@holdfast.test")):
+            keeper.check()
+            await asyncio.sleep(0.1)
+
+    assert mails[0]["Subject"] == "Re: Plans"
+    assert mails[0]["In-Reply-To"] == "<first@x>"
+    assert mails[0]["Auto-Submitted"] == "auto-replied"
+
+
+def platform(server: MailServer | None = None, **more: object) -> email.Email:
+    given = {
+        "address": AGENT,
+        "imap_host": "127.0.0.1",
+        "smtp_host": "127.0.0.1",
+        "smtp_port": server.smtp if server else 25,
+        "smtp_security": "none",
+        **more,
+    }
+    return email.Email(Options("email", given), FakeClock())
+
+
+@pytest.mark.clients
+async def test_what_the_server_says_decides_what_becomes_of_a_mail(server: MailServer) -> None:
+    mail = Outgoing(chat="dan@holdfast.test", text="hello", key="out-1-1")
+    server.relay.troubles = ["451 come back later", "552 the mailbox is full"]
+    later, never, sent = [await platform(server).send(mail) for _ in range(3)]
+    nobody = await platform(smtp_port=mailserver.free_port()).send(mail)
+
+    assert isinstance(later, Later)
+    assert isinstance(never, Never)
+    assert sent == Sent("<out-1-1@holdfast.test>")
+    assert isinstance(nobody, Later)
+
+
+def mail(**headers: str) -> str:
+    lines = {"From": "Alice <Alice@X.test>", "To": AGENT, "Message-ID": "<1@x>", **headers}
+    return "".join(f"{name.replace('_', '-')}: {value}\n" for name, value in lines.items()) + "\nHello\n"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Auto_Submitted": "auto-replied"},
+        {"Precedence": "bulk"},
+        {"List_Id": "<list.x>"},
+        {"From": "MAILER-DAEMON@x.test"},
+        {"From": "no-reply@x.test"},
+        {"Return_Path": "<>"},
+        {"From": AGENT},
+    ],
+)
+def test_machines_are_not_answered(headers: dict[str, str]) -> None:
+    assert platform().read(mail(**headers)).ignored
+    assert not platform().read(mail()).ignored
+
+
+def test_a_sender_nobody_vouches_for_is_not_heard_if_a_server_is_named() -> None:
+    strict = platform(authserv="mx.holdfast.test")
+    good = mail(Authentication_Results="mx.holdfast.test; dmarc=pass header.from=x.test")
+    forged = mail(Authentication_Results="mx.elsewhere.test; dmarc=pass")
+
+    assert not strict.read(good).ignored
+    assert strict.read(forged).ignored
+    assert strict.read(mail()).ignored
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("Yes.\n\nOn Monday Bob wrote:\n> shall we?\n> really\n", "Yes."),
+        ("> shall we?\nYes, and\n> when?\nNow.", "> shall we?\nYes, and\n> when?\nNow."),
+        ("> only a quotation\n", "> only a quotation"),
+    ],
+)
+def test_only_what_is_quoted_at_the_end_is_left_out(body: str, text: str) -> None:
+    assert platform().read(mail().replace("Hello\n", body)).text == text
+
+
+def test_mails_of_odd_making_are_read_or_refused_and_never_lost() -> None:
+    odd = b"From: a@x\nContent-Type: text/plain; charset=no-such\nMessage-ID: <2@x>\n\n\xff\xfe caf\xe9"
+    html = "From: a@x\nContent-Type: text/html\n\n<style>x{}</style><p>Hello <b>you</b></p>"
+
+    read = platform().read(odd.decode("utf-8", "surrogateescape"))
+    assert "caf" in read.text
+    assert platform().read(html).text.split() == ["Hello", "you"]
+    with pytest.raises(Exception, match="no sender"):
+        platform().read("no mail at all")
+
+
+def test_attachments_come_along() -> None:
+    made = EmailMessage()
+    made["From"], made["Message-ID"] = "a@x.test", "<3@x>"
+    made.set_content("see there")
+    made.add_attachment(b"%PDF-1", maintype="application", subtype="pdf", filename="a plan.pdf")
+
+    [found] = platform().read(made.as_bytes().decode("utf-8", "surrogateescape")).attachments
+    assert (found.name, found.media_type, found.size) == ("a plan.pdf", "application/pdf", 6)

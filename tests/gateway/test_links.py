@@ -1,0 +1,153 @@
+"""A platform's connection: one worker at a time, begun anew when it is lost, and always shown as it is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from holdfast.engine.together import stop
+from holdfast.gateway.deliver import Pace
+from holdfast.gateway.gateway import Gateway, Link, tell
+from holdfast.gateway.port import Options, Platform
+from holdfast.model.errors import Invalid, Unavailable
+from holdfast.model.times import Clock
+from holdfast.settings import Gateway as GatewaySettings
+from holdfast.settings import Options as Given
+from holdfast.settings import Settings
+from holdfast.store import aliases, platforms, sessions, workers
+from holdfast.store.platforms import Platform as Row
+from tests.engine.stage import Stage, set_up
+from tests.fakes.channel import FakeChannel, FakeConnection, connecting
+from tests.gateway.hall import ALICE, no_index, opened, settings
+
+
+async def row(stage: Stage, **wanted: object) -> Row:
+    """The platform's state, once it is as wanted."""
+    async with asyncio.timeout(20):
+        while True:
+            found = await stage.database.read(platforms.get, "fake")
+            if found is not None and all(getattr(found, name) == value for name, value in wanted.items()):
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def test_one_worker_serves_a_platform_and_another_takes_over_when_it_is_gone(tmp_path: Path) -> None:
+    first, second = FakeChannel(), FakeChannel()
+    one = await set_up(tmp_path, model="echo")
+    two = await set_up(tmp_path, model="echo", database=one.database)
+    async with opened(tmp_path, first, stage=one):
+        await row(one, state="connected", worker_id=one.worker_id)
+        async with opened(tmp_path, second, stage=two) as hall:
+            await second.say("nobody listens here yet")
+            await first.say("hello")
+            await first.until(lambda: bool(first.arrived))
+            assert not second.arrived
+            await one.database.write(workers.bury, one.worker_id, "it is dead", at=1)
+            await row(two, state="connected", worker_id=two.worker_id)
+            await hall.replies(1)
+
+
+async def test_a_worker_that_leaves_lets_go_of_its_platforms(tmp_path: Path) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    async with opened(tmp_path, FakeChannel(), stage=stage):
+        await row(stage, state="connected")
+
+    assert (await row(stage, state="off")).worker_id is None
+
+
+async def test_a_connection_that_fails_is_begun_anew_from_where_it_was(tmp_path: Path) -> None:
+    channel, positions = FakeChannel(), []
+    stage = await set_up(tmp_path, model="echo")
+
+    class Failing(FakeConnection):
+        async def receive(self, inlet: object, position: str) -> None:
+            positions.append(position)
+            if len(positions) == 1:
+                await inlet.take([], position="here")  # type: ignore[attr-defined]
+                raise Unavailable("the cable was cut")
+            await super().receive(inlet, position)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def connect(options: Options, clock: Clock) -> AsyncIterator[Platform]:
+        yield Failing(channel)
+
+    link = Link(stage.engine, settings(tmp_path), "fake", connect, no_index, Pace(first=0.05, last=1.0))
+    task = asyncio.create_task(link.work())
+    await channel.say("hello")
+    await channel.until(lambda: bool(channel.arrived))
+    found = await row(stage, state="connected")
+    await stop(task)
+
+    assert positions == ["", "here"]
+    assert found.error == "the cable was cut"
+    assert found.error_at is not None
+
+
+async def test_wrong_settings_are_shown_and_touch_no_other_platform(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    stage = await set_up(tmp_path, model="echo")
+    given = Settings(
+        home=tmp_path,
+        store=f"sqlite:///{tmp_path}/holdfast.db",
+        model="scripted:echo",
+        gateway=GatewaySettings(platforms={"fake": Given(ALICE), "bad": Given({"kind": "fake", "alow": ["me"]})}),
+    )
+    gateway = Gateway(stage.engine, given, no_index, {"fake": connecting(channel)})  # type: ignore[dict-item]
+    task = asyncio.create_task(gateway.work())
+    await channel.say("hello")
+    await channel.until(lambda: bool(channel.arrived))
+    async with asyncio.timeout(10):
+        while (bad := await stage.database.read(platforms.get, "bad")) is None or not bad.error:
+            await asyncio.sleep(0.02)
+    await stop(task)
+
+    assert "unknown setting alow" in bad.error
+    assert "known here are allow" in bad.error
+
+
+async def test_a_kind_that_is_not_known_stops_the_start(tmp_path: Path) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    given = Settings(
+        home=tmp_path,
+        store="sqlite:///x",
+        model="scripted:echo",
+        gateway=GatewaySettings(platforms={"pigeon": Given()}),
+    )
+    try:
+        Gateway(stage.engine, given, no_index)
+    except Invalid as e:
+        assert "no platform 'pigeon'; known are webhook, email" in str(e)
+    else:
+        raise AssertionError("it started")
+
+
+async def test_notices_reach_their_chat_and_the_home_channel(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with opened(tmp_path, channel) as hall:
+        await channel.say("hello")
+        await hall.replies(1)
+        session_id = await hall.database.read(aliases.current, "fake:c1")
+        session = await hall.database.read(sessions.get, str(session_id))
+        resets = hall.stage.engine.resets
+        assert resets is not None
+        await resets.tell_channel(session, "A new session began.")
+        await tell(hall.stage.engine, "fake:home", "For the home channel.")
+        await hall.replies(3)
+
+    assert [(one.chat, one.text) for one in channel.arrived[1:]] == [
+        ("c1", "A new session began."),
+        ("home", "For the home channel."),
+    ]
+
+
+async def test_a_session_of_another_face_is_told_nothing_here(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with opened(tmp_path, channel) as hall:
+        session = await hall.stage.session(channel="api:key")
+        resets = hall.stage.engine.resets
+        assert resets is not None
+        await resets.tell_channel(session, "for nobody")
+        await channel.say("hello")
+        replies = await hall.replies(1)
+
+    assert "hello" in replies[0]

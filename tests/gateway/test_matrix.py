@@ -1,0 +1,177 @@
+"""Matrix against a real homeserver: the agent dies at every bad moment, and nobody notices."""
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.gateway import matrix
+from holdfast.gateway.port import Limits, Never, Options, Outgoing, Sent
+from holdfast.store import inbox, sessions
+from holdfast.store.sqlite import open_sqlite
+from tests.fakes.clock import FakeClock
+from tests.gateway import synapse
+from tests.gateway.keeper import Keeper
+from tests.gateway.program import POINTS
+from tests.gateway.synapse import Person
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+ROOMS, MESSAGES, AWAY = 4, 200, 130
+CONFIG = """
+model = "scripted:echo"
+[agent]
+titles = false
+[gateway.matrix]
+homeserver = "{url}"
+user = "{user}"
+token = "{token}"
+allow = ["{person}"]
+tell_queued = false
+"""
+
+
+@pytest.fixture(scope="module")
+def homeserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with synapse.running(tmp_path_factory.mktemp("synapse")) as url:
+        yield url
+
+
+class Scene:
+    def __init__(self, home: Path, alice: Person, agent: str) -> None:
+        self.home = home
+        self.alice = alice
+        self.agent = agent
+
+
+async def set_scene(homeserver: str, home: Path, name: str) -> Scene:
+    user, token = await synapse.register(homeserver, f"agent-{name}")
+    person, theirs = await synapse.register(homeserver, f"alice-{name}")
+    home.mkdir()
+    (home / "config.toml").write_text(CONFIG.format(url=homeserver, user=user, token=token, person=person))
+    return Scene(home, Person(homeserver, person, theirs), user)
+
+
+def deaths(seed: int) -> list[str]:
+    """Each point several times, soon and later after a start, in an order of chance."""
+    chance = random.Random(seed)
+    found = [f"{point}:{chance.choice((1, 2, 3, 5, 8))}" for point in POINTS for _ in range(3)]
+    chance.shuffle(found)
+    return found
+
+
+async def test_two_hundred_messages_survive_deaths_at_every_point(homeserver: str, tmp_path: Path) -> None:
+    scene = await set_scene(homeserver, tmp_path / "home", "storm")
+    alice = scene.alice
+    async with Keeper(scene.home, deaths(seed=7)) as keeper:
+        rooms = [await alice.invite(scene.agent) for _ in range(ROOMS)]
+        for room in rooms:
+            await alice.joined(room, 2)
+        for number in range(MESSAGES):
+            await alice.say(rooms[number % ROOMS], f"message {number}")
+            if number % 20 == 0:
+                await alice.listen(0.5)
+        async with asyncio.timeout(200):
+            extra = 0
+            while sum(map(len, alice.heard.values())) < MESSAGES or not keeper.is_calm:
+                keeper.check()
+                if sum(map(len, alice.heard.values())) >= MESSAGES + extra and not keeper.is_calm:
+                    await alice.say(rooms[0], f"message {MESSAGES + extra}")
+                    extra += 1
+                await alice.listen(0.5)
+        await alice.listen(2)
+        assert len(keeper.died) == 12
+    await alice.close()
+
+    for place, room in enumerate(rooms):
+        numbers = [n for n in range(MESSAGES) if n % ROOMS == place] + (
+            list(range(MESSAGES, MESSAGES + extra)) if place == 0 else []
+        )
+        assert alice.heard[room] == [f"You said: message {n}" for n in numbers]
+    await assert_one_turn_each(scene.home, MESSAGES + extra)
+
+
+async def assert_one_turn_each(home: Path, count: int) -> None:
+    database = await open_sqlite(home / "holdfast.db")
+    try:
+        page = await database.read(sessions.list_page, sessions.Filters(), limit=100)
+        assert sum(session.summary.turn_count for session in page.sessions) == count
+        assert await database.read(inbox.depths) == []
+    finally:
+        await database.close()
+
+
+async def test_what_was_said_while_the_agent_was_away_is_answered_in_order(homeserver: str, tmp_path: Path) -> None:
+    scene = await set_scene(homeserver, tmp_path / "home", "away")
+    alice = scene.alice
+    async with Keeper(scene.home, ()):
+        room = await alice.invite(scene.agent)
+        await alice.joined(room, 2)
+    for number in range(AWAY):  # more than a sync brings at once
+        await alice.say(room, f"message {number}")
+    async with Keeper(scene.home, ()) as keeper, asyncio.timeout(120):
+        while len(alice.heard.get(room, ())) < AWAY:
+            keeper.check()
+            await alice.listen(0.5)
+    await alice.close()
+
+    assert alice.heard[room] == [f"You said: message {number}" for number in range(AWAY)]
+
+
+async def test_the_server_recognises_what_is_sent_twice(homeserver: str) -> None:
+    user, token = await synapse.register(homeserver, "twice")
+    options = Options("matrix", {"homeserver": homeserver, "user": user, "token": token})
+    async with matrix.connect(options, FakeClock()) as platform:
+        client = synapse.Person(homeserver, user, token)
+        room = await client.invite("@nobody:matrix.test")
+        message = Outgoing(chat=room, text="once", key="out-1-1")
+        first, second = await platform.send(message), await platform.send(message)
+        refused = await platform.send(Outgoing(chat="!nowhere:matrix.test", text="x", key="out-2-1"))
+        await client.close()
+
+    assert isinstance(first, Sent)
+    assert first == second
+    assert isinstance(refused, Never)
+
+
+def reader() -> matrix.Matrix:
+    class Client:
+        user_id = "@agent:x"
+
+    return matrix.Matrix(Client())
+
+
+@pytest.mark.parametrize(
+    ("content", "ignored"),
+    [
+        (
+            {"msgtype": "m.text", "body": "* new", "m.relates_to": {"rel_type": "m.replace", "event_id": "$1"}},
+            "an edit",
+        ),
+        ({"msgtype": "m.notice", "body": "beep"}, "a notice of another program"),
+        ({}, "it was taken back"),
+    ],
+)
+def test_what_is_nobodys_business_is_ignored(content: dict[str, object], ignored: str) -> None:
+    event = {"type": "m.room.message", "event_id": "$2", "sender": "@alice:x", "content": content}
+    read = reader().read(json.dumps({"room": "!r", "people": 2, "me": "@agent:x", "event": event}))
+
+    assert read.ignored == ignored
+
+
+def test_threads_are_chats_of_their_own_and_stickers_have_words() -> None:
+    relates = {"rel_type": "m.thread", "event_id": "$root"}
+    event = {
+        "type": "m.sticker",
+        "event_id": "$2",
+        "sender": "@alice:x",
+        "content": {"body": "a cat", "url": "mxc://x/y", "m.relates_to": relates},
+    }
+    read = reader().read(json.dumps({"room": "!r", "people": 5, "me": "@agent:x", "event": event}))
+
+    assert read.chat == "!r/$root"
+    assert read.text == "[sticker: a cat]"
+    assert not read.private
+    assert isinstance(reader().limits, Limits)

@@ -1,0 +1,235 @@
+"""The webhook bridge: signed JSON in, signed JSON out, and the example program in between."""
+
+import asyncio
+import hashlib
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from aiohttp import web
+
+from holdfast.clock import SystemClock
+from holdfast.gateway import webhook
+from holdfast.gateway.port import Incoming, Later, Never, Options, Outgoing, Platform, Sent, TooLarge, Unsure
+from holdfast.store import inbox
+from holdfast.store.sqlite import open_sqlite
+from tests.gateway.keeper import ROOT, Keeper
+from tests.gateway.synapse import free_port
+
+SECRET = "a secret of some length"
+CONFIG = """
+model = "scripted:echo"
+[agent]
+titles = false
+[gateway.bridge]
+kind = "webhook"
+listen = "127.0.0.1:{port}"
+url = "{url}"
+secret = "{secret}"
+allow = ["*"]
+tell_queued = false
+"""
+
+
+class Far:
+    """The other side of a bridge: it takes what Holdfast sends."""
+
+    def __init__(self) -> None:
+        self.taken: list[dict[str, object]] = []
+        self.statuses: list[int] = []
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        assert webhook.is_signed(SECRET.encode(), headers, body, time.time())
+        status = self.statuses.pop(0) if self.statuses else 200
+        if status == 200:
+            self.taken.append({**json.loads(body), "idempotency-key": headers["idempotency-key"]})
+        return web.json_response({"id": f"id{len(self.taken)}"}, status=status, headers={"Retry-After": "3"})
+
+
+@asynccontextmanager
+async def serving(handle: object, path: str = "/") -> AsyncIterator[str]:
+    application = web.Application()
+    application.router.add_post(path, handle)  # type: ignore[arg-type]
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
+    await runner.cleanup()
+
+
+def signed(body: bytes, secret: str = SECRET, at: float | None = None) -> dict[str, str]:
+    timestamp = str(int(at or time.time()))
+    return {webhook.TIMESTAMP: timestamp, webhook.SIGNATURE: webhook.sign(secret.encode(), timestamp, body)}
+
+
+def payload(text: str, message: str = "m1", **more: object) -> bytes:
+    return json.dumps({"chat": "c", "message": message, "person": "p", "text": text, **more}).encode()
+
+
+class Gateway:
+    def __init__(self, home: Path, port: int, keeper: Keeper) -> None:
+        self.home = home
+        self.url = f"http://127.0.0.1:{port}/"
+        self.keeper = keeper
+        self._client = httpx2.AsyncClient()
+
+    async def post(self, body: bytes, headers: dict[str, str] | None = None) -> int:
+        answer = await self._client.post(self.url, content=body, headers=signed(body) if headers is None else headers)
+        return answer.status_code
+
+    async def ready(self) -> None:
+        async with asyncio.timeout(30):
+            while True:
+                self.keeper.check()
+                try:
+                    await self._client.post(self.url, content=b"")
+                except httpx2.ConnectError:
+                    await asyncio.sleep(0.1)
+                else:
+                    return
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+@asynccontextmanager
+async def gateway(home: Path, url: str) -> AsyncIterator[Gateway]:
+    port = free_port()
+    home.mkdir()
+    (home / "config.toml").write_text(CONFIG.format(port=port, url=url, secret=SECRET))
+    async with Keeper(home, ()) as keeper:
+        opened = Gateway(home, port, keeper)
+        await opened.ready()
+        yield opened
+        await opened.close()
+
+
+async def until(holds: object, seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():  # type: ignore[operator]
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.clients
+async def test_a_message_is_answered_and_a_repeat_is_known(tmp_path: Path) -> None:
+    far = Far()
+    async with serving(far.handle) as url, gateway(tmp_path / "home", url) as near:
+        statuses = [await near.post(payload("hello")) for _ in range(3)]
+        await near.post(payload("again", "m2"))
+        await until(lambda: len(far.taken) >= 2)
+
+    assert statuses == [200, 200, 200]
+    assert [one["text"] for one in far.taken] == ["You said: hello", "You said: again"]
+    assert far.taken[0]["reply_to"] == "m1"
+    assert far.taken[0]["idempotency-key"] == far.taken[0]["key"]
+
+
+@pytest.mark.clients
+async def test_only_signed_requests_are_kept_and_odd_ones_are_dead_letters(tmp_path: Path) -> None:
+    far, body = Far(), payload("hello")
+    async with serving(far.handle) as url, gateway(tmp_path / "home", url) as near:
+        assert await near.post(body, {}) == 401
+        assert await near.post(body, signed(body, secret="another secret altogether")) == 401
+        assert await near.post(body, signed(body, at=time.time() - 3600)) == 401
+        assert await near.post(body, signed(b"another body")) == 401
+        assert await near.post(b"x" * 3_000_000) == 413
+        assert await near.post(b"\xff\xfe no json") == 200
+        assert await near.post(b'{"chat": 5}') == 200
+        assert await near.post(payload("end")) == 200
+        await until(lambda: bool(far.taken))
+
+    database = await open_sqlite(tmp_path / "home" / "holdfast.db")
+    assert len(await database.read(inbox.dead, 10)) == 2
+    await database.close()
+
+
+def platform(url: str) -> AbstractAsyncContextManager[Platform]:
+    return webhook.connect(Options("w", {"listen": "127.0.0.1:1", "url": url, "secret": SECRET}), SystemClock())
+
+
+async def test_what_the_bridge_says_decides_what_becomes_of_a_message() -> None:
+    far = Far()
+    far.statuses = [429, 503, 400, 500]
+    message = Outgoing(chat="c", text="hello", key="k1")
+    async with serving(far.handle) as url, platform(url) as here:
+        fates = [await here.send(message) for _ in range(5)]
+    async with platform(f"http://127.0.0.1:{free_port()}/") as nowhere:
+        away = await nowhere.send(message)
+
+    assert [type(fate) for fate in fates] == [Later, Later, Never, Unsure, Sent]
+    assert fates[0].after_seconds == 3  # type: ignore[union-attr]
+    assert fates[4] == Sent("id1")
+    assert isinstance(away, Later)
+
+
+async def test_attachments_come_by_address_or_in_the_message(tmp_path: Path) -> None:
+    async def file(request: web.Request) -> web.Response:
+        return web.Response(body=b"from afar")
+
+    application = web.Application()
+    application.router.add_get("/file", file)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/file"
+    files = [{"name": "a", "url": url}, {"name": "b", "data": "aGVsbG8="}]
+    async with platform(url) as here:
+        read: Incoming = here.read(payload("see", attachments=files).decode())
+        for one in read.attachments:
+            await here.fetch(one, tmp_path / one.name, 100)
+        with pytest.raises(TooLarge):
+            await here.fetch(read.attachments[0], tmp_path / "c", 3)
+    await runner.cleanup()
+
+    assert [(tmp_path / name).read_bytes() for name in "ab"] == [b"from afar", b"hello"]
+
+
+@pytest.mark.clients
+async def test_the_example_bridge_carries_messages_both_ways_once(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    async def platform_takes(request: web.Request) -> web.Response:
+        assert request.headers["Authorization"] == "Bearer platform token"
+        said.append((await request.json())["message"]["text"]["content"])
+        return web.json_response({"code": 0})
+
+    port = free_port()
+    async with serving(platform_takes) as url, gateway(tmp_path / "home", f"http://127.0.0.1:{port}/out") as near:
+        settings = {
+            "listen": f"127.0.0.1:{port}", "secret": SECRET, "holdfast": near.url, "platform": url,
+            "platform_token": "platform token", "platform_secret": "theirs", "delivered": str(tmp_path / "delivered.db"),
+        }  # fmt: skip
+        (tmp_path / "settings.json").write_text(json.dumps(settings))
+        bridge = await asyncio.create_subprocess_exec(
+            sys.executable, str(ROOT / "examples" / "bridge" / "bridge.py"), str(tmp_path / "settings.json"),
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert bridge.stdout is not None
+        await bridge.stdout.readline()
+        try:
+            async with httpx2.AsyncClient() as client:
+                for number in (1, 1, 2, 1, 3):
+                    assert await call(client, port, number) == 200
+                assert await call(client, port, 4, "wrong") == 401
+            await until(lambda: len(said) >= 3)
+        finally:
+            bridge.terminate()
+            await bridge.wait()
+
+    assert said == ["You said: message 1", "You said: message 2", "You said: message 3"]
+
+
+async def call(client: httpx2.AsyncClient, port: int, number: int, secret: str = "theirs") -> int:
+    message = {"message_id": f"id{number}", "tag": "text", "text": {"content": f"message {number}"}}
+    event = {"employee_code": "e1", "message": message}
+    body = json.dumps({"event_type": "message_from_bot_subscriber", "event": event}).encode()
+    headers = {"Signature": hashlib.sha256(body + secret.encode()).hexdigest()}
+    return (await client.post(f"http://127.0.0.1:{port}/callback", content=body, headers=headers)).status_code
