@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 p
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 BIN := .venv/bin
 FOR_RUNNING := --editable .[local,mcp]
-FOR_WORKING := --editable .[dev,local,mcp]
+FOR_WORKING := --editable .[dev,local,mcp,postgres,telegram,matrix,email,slack,discord,dingtalk,qq]
 N ?= 200
 # Not by marker: naming "live" in -m is how tests ask for the network.
 NO_LIVE := --ignore=tests/live
@@ -26,6 +26,7 @@ test: .venv/ready-dev ## every test but the live ones
 	$(BIN)/python -m pytest -n auto $(NO_LIVE)
 
 fast: .venv/ready-dev ## the tests that take no time: no crashes, no outside clients
+	@scripts/system-packages
 	$(BIN)/python -m pytest -n auto $(NO_LIVE) -m "not crash and not clients"
 
 crash: .venv/ready-dev ## the crash tests, N rounds each (make crash N=1000)

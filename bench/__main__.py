@@ -16,7 +16,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import appending, growing, library, liveness, starting, turns
+from bench import api, appending, context, growing, library, liveness, starting, turns
 from bench.figures import Figure
 
 
@@ -50,6 +50,14 @@ async def _turn(folder: Path, size: Size, options: argparse.Namespace) -> list[F
     return await turns.measure(folder, rounds=size.rounds)
 
 
+async def _context(folder: Path, size: Size, options: argparse.Namespace) -> list[Figure]:
+    return await context.measure(folder, rounds=size.rounds)
+
+
+async def _api(folder: Path, size: Size, options: argparse.Namespace) -> list[Figure]:
+    return await api.measure(folder, turns=size.appends)
+
+
 async def _live(folder: Path, size: Size, options: argparse.Namespace) -> list[Figure]:
     return await liveness.measure(folder, rounds=size.rounds, counts=(10, 1_000, size.sessions))
 
@@ -58,6 +66,8 @@ SECTIONS: dict[str, Section] = {
     "append": _append,
     "grow": _grow,
     "turn": _turn,
+    "context": _context,
+    "api": _api,
     "live": _live,
     "library": _library,
     "start": _start,

@@ -12,13 +12,13 @@ from holdfast.clock import SystemClock
 from holdfast.engine.bus import Bus
 from holdfast.engine.hand import Ground
 from holdfast.engine.janitor import Janitor, Pace
-from holdfast.engine.liveness import identity
+from holdfast.identity import identity
 from holdfast.model.event import SessionOpened
+from holdfast.model.identity import Identity
 from holdfast.model.ids import WORKER, Ids
 from holdfast.store import owners, sessions, workers
 from holdfast.store.database import Transaction
 from holdfast.store.sqlite import SqliteDatabase, open_sqlite
-from holdfast.store.workers import Identity
 
 TRIES = 10
 AT_ONCE = 500

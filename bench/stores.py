@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bench import texts
 from holdfast.model.event import Event, SessionOpened
+from holdfast.model.identity import Identity
 from holdfast.store import leases, log, sessions, workers
 from holdfast.store.database import Transaction
 from holdfast.store.leases import Lease
@@ -25,7 +26,7 @@ def session_id(number: int) -> str:
 
 
 def register(tx: Transaction) -> None:
-    identity = workers.Identity(host="bench", boot="bench", pid=1, process_started="1")
+    identity = Identity(host="bench", boot="bench", pid=1, process_started="1")
     workers.register(tx, WORKER, "bench", identity, version="0", at=now())
 
 

@@ -13,9 +13,9 @@ from holdfast.engine.bus import Bus
 from holdfast.engine.coordinator import Coordinator
 from holdfast.engine.engine import Engine, Opening
 from holdfast.engine.hand import Ground
-from holdfast.engine.liveness import identity
 from holdfast.engine.toolcall import Acting
 from holdfast.engine.turn import Playing
+from holdfast.identity import identity
 from holdfast.model.asking import Delta, Reply, Request, Restarted, TextDelta
 from holdfast.model.event import Event
 from holdfast.model.ids import WORKER, Ids

@@ -48,6 +48,11 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.addaudithook(refuse_strangers)
 
 
+def pytest_sessionfinish() -> None:
+    if (module := sys.modules.get("tests.postgres.cluster")) is not None:
+        module.remove_all()
+
+
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()

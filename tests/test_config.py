@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import config
+from holdfast.assemble import policies
 from holdfast.model.errors import Invalid
 from holdfast.settings import DEFAULT_MODELS, EMBEDDED_MODEL, Secret, Settings
 
@@ -215,6 +216,9 @@ def test_every_section_of_the_file_is_read(home: Path) -> None:
         ("[reset]\nat_hour = 24", {}, ["reset.at_hour", "<= 23"]),
         ("[reset]\ntimezone = 'Mars/Olympus'", {}, ["reset.timezone", "Europe/Berlin"]),
         ("[reset]\ntimezone = '../../etc/passwd'", {}, ["reset.timezone"]),
+        ("[reset.channels.telegram]\ntimezone = 'Mars/Olympus'", {}, ["reset.channels.telegram.timezone"]),
+        ("[reset.channels.telegram]\nmode = 'hourly'", {}, ["reset.channels.telegram.mode", "hourly"]),
+        ("[reset.channels.telegram]\nhour = 6", {}, ["reset.channels.telegram.hour", "at_hour"]),
         ("[processes]\non_reset = 'kill'", {}, ["processes.on_reset", "stop, keep, warn"]),
         ("[api]\nport = 70000", {}, ["api.port", "65535"]),
         ("[api]\nkey = ''", {}, ["api.key", "not empty"]),
@@ -258,6 +262,31 @@ def test_a_file_that_cannot_be_read_stops_the_start(home: Path) -> None:
         config.read({}, home)
     with pytest.raises(Invalid, match="is a file, not a folder"):
         config.read({}, Path(__file__))
+
+
+def test_a_channel_changes_what_it_names_and_keeps_the_rest(home: Path) -> None:
+    text = """
+        [reset]
+        mode = "daily"
+        at_hour = 4
+        [reset.channels.telegram]
+        mode = "idle"
+        [reset.channels."telegram:42"]
+        idle_minutes = 5
+        at_hour = 0
+        """
+
+    found = policies(read(home, text), "")
+
+    assert [(one.mode, one.idle_minutes, one.at_hour) for one in (found.default, *found.channels.values())] == [
+        ("daily", 120, 4),
+        ("idle", 120, 4),
+        ("daily", 5, 0),
+    ]
+
+
+def test_a_background_process_may_use_holdfast_itself(home: Path) -> None:
+    assert read(home, HOLDFAST_PROCESS="proc-1").model == EMBEDDED_MODEL
 
 
 def test_other_programs_and_our_own_tests_may_have_variables_too(home: Path) -> None:

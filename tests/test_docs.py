@@ -23,7 +23,7 @@ def commands(group: click.Group = cli, words: tuple[str, ...] = ()) -> Iterator[
         assert command is not None, f"{name} is listed"
         if isinstance(command, click.Group):
             yield from commands(command, (*words, name))
-        else:
+        if not isinstance(command, click.Group) or command.invoke_without_command:
             yield (*words, name), command
 
 

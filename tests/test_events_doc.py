@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.model import event, message
-from holdfast.model.event import KIND_OF, KINDS, Usage, decode, encode, link
+from holdfast.model.event import KIND_OF, KINDS, Offer, Terms, Usage, decode, encode, link
 
 TEXT = (Path(__file__).parent.parent / "docs" / "events.md").read_text("utf-8")
 PARTS = {msgspec.inspect.type_info(part).tag: part for part in get_args(message.Part)}
@@ -94,8 +94,9 @@ def test_content_parts_are_named() -> None:
     assert re.findall(r"`(\w+)`", named[1]) == [tag for tag, cls in PARTS.items() if cls in get_args(message.Content)]
 
 
-def test_usage_is_that_of_the_code() -> None:
-    assert fields(section("Usage")) == expected(Usage)
+@pytest.mark.parametrize(("title", "cls"), [("Usage", Usage), ("Terms", Terms), ("Offers", Offer)])
+def test_what_several_kinds_hold_is_that_of_the_code(title: str, cls: type) -> None:
+    assert fields(section(title)) == expected(cls)
 
 
 def test_annotations_are_named() -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from holdfast.model.errors import Invalid
+from holdfast.model.process import MARKER
 from holdfast.settings import (
     DEFAULT_MODELS,
     EMBEDDED_MODEL,
@@ -21,6 +22,7 @@ from holdfast.settings import (
     Mcp,
     ModelAccess,
     Options,
+    ResetRule,
     Secret,
     Settings,
     is_section,
@@ -74,6 +76,8 @@ def read(env: Mapping[str, str], home: Path | None = None) -> Settings:
     for chosen, kind in (("models", ModelAccess), ("mcp", Mcp)):
         for name, table in _tables(data.get(chosen)):
             _convert(table, kind, given, file, f"{chosen}.{name}.")
+    for name, table in _tables(_table(data.get("reset")).get("channels")):
+        _convert(table, ResetRule, given, file, f"reset.channels.{name}.")
     settings = _convert(data, Settings, given, file)
     _check(settings, str(file))
     return settings
@@ -130,7 +134,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 def _refuse_unknown_variables(env: Mapping[str, str]) -> None:
     for name in env:
-        if name.startswith(PREFIX) and not name.startswith(NOT_OURS) and name not in KNOWN_VARIABLES:
+        if name.startswith(PREFIX) and not name.startswith(NOT_OURS) and name not in (*KNOWN_VARIABLES, MARKER):
             raise Invalid(f"the environment has an unknown setting {name}; known are {', '.join(KNOWN_VARIABLES)}")
 
 
@@ -184,6 +188,10 @@ def _resolve_keys(data: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str,
         elif isinstance(variable, str):
             warnings.append(f"models.{provider}.api_key_env names {variable}, which is not set")
     return tuple(warnings)
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _tables(value: object) -> list[tuple[str, dict[str, Any]]]:
@@ -267,16 +275,20 @@ def _check(settings: Settings, file: str) -> None:
     for name, server in settings.mcp.items():
         if bool(server.command) == bool(server.url):
             raise Invalid(f"{file}: mcp.{name} needs either a command or a url")
-    if settings.reset.timezone != "local":
-        import zoneinfo
+    _check_zone(settings.reset.timezone, f"{file}: reset.timezone")
+    for name, rule in settings.reset.channels.items():
+        _check_zone(rule.timezone or "local", f"{file}: reset.channels.{name}.timezone")
 
-        try:
-            zoneinfo.ZoneInfo(settings.reset.timezone)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as e:
-            raise Invalid(
-                f"{file}: reset.timezone: expected local or a name such as Europe/Berlin, "
-                f"not {settings.reset.timezone!r}"
-            ) from e
+
+def _check_zone(name: str, where: str) -> None:
+    if name == "local":
+        return
+    import zoneinfo
+
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as e:
+        raise Invalid(f"{where}: expected local or a name such as Europe/Berlin, not {name!r}") from e
 
 
 def environment() -> Mapping[str, str]:

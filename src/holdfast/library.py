@@ -11,7 +11,7 @@ from holdfast.app import open_app
 from holdfast.assemble import open_engine
 from holdfast.engine.bus import Live
 from holdfast.engine.engine import Engine, Opening
-from holdfast.model.event import Entry
+from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, Entry
 from holdfast.model.message import Content, Message
 from holdfast.model.session import messages
 from holdfast.store.approvals import Approval
@@ -78,6 +78,14 @@ class Session:
         """All that was said, proved complete."""
         _, entries = await self._engine.read(self.id)
         return messages(entries)
+
+    async def compact(self, about: str = "") -> Compacted | CompactionFailed:
+        """Make the context smaller now; the event that tells what came of it. Raises Busy while a turn is open or somebody else holds the session."""
+        return await self._engine.compact(self.id, about)
+
+    async def undo_compaction(self) -> CompactionUndone:
+        """Show the model again what it was shown before the newest compaction. Raises Invalid if there is none."""
+        return await self._engine.undo_compaction(self.id)
 
     async def interrupt(self) -> bool:
         """Ask the running turn to end; what was said stays. False if no turn is open."""

@@ -62,6 +62,8 @@ class Lines(logging.Formatter):
 
 
 def _visible(text: str) -> str:
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 

@@ -20,6 +20,8 @@ SESSION_HEADERS = ("x-session-affinity", "session-id", "thread-id", "x-openwebui
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
+Hour = Annotated[int, Meta(ge=0, le=23)]
+ResetMode = Literal["none", "idle", "daily", "both"]
 Share = Annotated[float, Meta(gt=0, lt=1)]
 ModelName = Annotated[str, Meta(pattern=rf"^({'|'.join(PROVIDERS)}):\S+$")]
 StoreUrl = Annotated[str, Meta(pattern=r"^(sqlite:///.|postgres(ql)?://.)")]
@@ -86,17 +88,29 @@ class Liveness(Section, frozen=True):
     sweep_seconds: Seconds = 60
 
 
+class ResetRule(Section, frozen=True):
+    """What holds for one channel, or for all whose names begin so; the rest is as for all."""
+
+    mode: ResetMode | None = None
+    idle_minutes: Count | None = None
+    at_hour: Hour | None = None
+    timezone: str | None = None
+
+
 class Reset(Section, frozen=True):
-    mode: Literal["none", "idle", "daily", "both"] = "none"
+    mode: ResetMode = "none"
     idle_minutes: Count = 120
-    at_hour: Annotated[int, Meta(ge=0, le=23)] = 6
+    at_hour: Hour = 6
     timezone: str = "local"
+    channels: dict[str, ResetRule] = {}
 
 
 class Processes(Section, frozen=True):
     ttl_minutes: Count | None = None
     """Without it, the idle limit of the session."""
     on_reset: Literal["stop", "keep", "warn"] = "warn"
+    output_mb: Count = 64
+    """Of the output of each process, the newest so many megabytes are kept."""
 
 
 class Api(Section, frozen=True):
@@ -106,6 +120,11 @@ class Api(Section, frozen=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8420
     idle_minutes: Count = 60
     session_headers: tuple[str, ...] = SESSION_HEADERS
+    hosts: tuple[str, ...] = ()
+    """Names under which the server may be addressed, beside those of this machine."""
+    cors_origins: tuple[str, ...] = ()
+    """Pages of other servers that a browser may let talk to this one; `*` for all."""
+    max_body_mb: Count = 32
 
 
 class Agent(Section, frozen=True):
@@ -117,6 +136,8 @@ class Agent(Section, frozen=True):
     """How long a question waits where nobody sits before the session."""
     turn_seconds: Seconds = 3600
     step_seconds: Seconds = 600
+    titles: bool = True
+    """Whether chats get a title by themselves after the first exchange."""
 
 
 class Gateway(Section, frozen=True):
@@ -187,7 +208,7 @@ class Settings(Section, frozen=True):
 
 INTERNAL = ("home", "warnings")
 """Fields of Settings that cannot stand in the file."""
-CHOSEN = {"models": "<provider>.", "mcp": "<name>."}
+CHOSEN = {"models": "<provider>.", "mcp": "<name>.", "channels": "<channel>."}
 """Tables whose inner names the person chooses."""
 
 

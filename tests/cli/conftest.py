@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,3 +67,15 @@ def holdfast(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Holdfas
 @pytest.fixture
 def seed(home: Path) -> Seed:
     return Seed(home / "holdfast.db")
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Callable[..., str]:
+    """A model that plays these steps."""
+
+    def write(*steps: dict[str, Any], **script: Any) -> str:
+        path = tmp_path / "script.json"
+        path.write_text(json.dumps({"steps": steps, **script}))
+        return f"scripted:{path}"
+
+    return write

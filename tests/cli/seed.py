@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.clock import SystemClock
-from holdfast.engine.liveness import identity
+from holdfast.identity import identity
 from holdfast.model.event import (
     Event,
     ModelSaid,

@@ -116,7 +116,7 @@ def test_one_bad_file_stops_none_of_the_others(holdfast: Holdfast, seed: Seed, t
 
     ran = other("sessions", "import", str(bad), str(good), "--json")
 
-    assert ran.code == 2
+    assert ran.code == 1
     assert list(ran.json["files"][0]) == ["file", "error"]
     assert len(other("sessions", "list", "--json").json["sessions"]) == 1
 

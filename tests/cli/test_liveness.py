@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from holdfast.engine.liveness import identity
+from holdfast.identity import identity
 from holdfast.model.event import Quarantined, Recovered, TurnStarted, UserSaid
 from holdfast.model.message import Text
 from holdfast.store import approvals, leases, log, owners, sessions, workers
@@ -45,7 +45,9 @@ def test_promise_12_why_is_one_document(holdfast: Holdfast, seed: Seed) -> None:
 
     shown = holdfast("why", session_id, "--json").json
 
-    assert set(shown) == {"session", "owner", "doing", "decisions", "attempts", "questions", "next"}
+    assert set(shown) == {
+        *("session", "owner", "doing", "decisions", "context", "attempts", "questions", "next", "processes", "reset"),
+    }
     assert shown["session"]["id"] == session_id
     assert shown["session"]["last_heartbeat_at"] == shown["owner"]["beat_at"]
     assert shown["owner"].items() >= {"id": worker_id, "state": "alive", "pid": os.getpid(), "kind": "serve"}.items()

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import ENVIRONMENT, Holdfast
 
 ECHO = {**ENVIRONMENT, "HOLDFAST_MODEL": "scripted:echo"}
-FIELDS = {"session_id", "turn_id", "epoch", "seq", "text", "usage"}
+FIELDS = {"session_id", "turn_id", "epoch", "compacted", "seq", "text", "usage"}
 
 
 def test_the_reply_is_printed_plain_in_a_pipe(holdfast: Holdfast) -> None:

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from holdfast.store.database import Database
+from holdfast.store.postgres import open_postgres
 from holdfast.store.sqlite import open_sqlite
+from tests.postgres.cluster import cluster
 
-KINDS = ["sqlite"]
+KINDS = ["sqlite", "postgres"]
 """The one hole of the suite: a second database joins here, below, and in nothing else."""
 
 
@@ -14,6 +16,8 @@ def new_place(kind: str, folder: Path) -> str:
     match kind:
         case "sqlite":
             return f"sqlite:///{folder / 'home' / 'holdfast.db'}"
+        case "postgres":
+            return cluster().new_database()
         case _:
             raise AssertionError(f"no store is called {kind}")
 
@@ -24,5 +28,7 @@ async def open_place(address: str) -> Database:
     match kind:
         case "sqlite":
             return await open_sqlite(Path(rest))
+        case "postgresql":
+            return await open_postgres(address)
         case _:
             raise AssertionError(f"no store is at {address}")

@@ -57,6 +57,20 @@ async def test_an_owner_that_leaves_ends_the_session_once_and_another_does_not(
     assert (after.summary.end_reason, after.summary.ended_at) == ("cli_close", 6)
 
 
+async def test_an_owner_can_hand_the_session_over_to_a_living_worker_and_nobody_else_can(
+    database: Database, session: Session, new_worker: NewWorker
+) -> None:
+    owner, other, dead = await new_worker(), await new_worker(), await new_worker()
+    await database.write(owners.attach, session.id, owner)
+    await database.write(workers.bury, dead, GONE, at=1)
+
+    assert not await database.write(owners.hand_over, session.id, other, other), "it is not theirs to give"
+    assert not await database.write(owners.hand_over, session.id, owner, dead)
+    assert await owner_of(database, session) == owner
+    assert await database.write(owners.hand_over, session.id, owner, other)
+    assert await owner_of(database, session) == other
+
+
 async def test_an_owner_that_leaves_while_another_is_at_work_hands_the_session_on(
     database: Database, session: Session, new_worker: NewWorker
 ) -> None:

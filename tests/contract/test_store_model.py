@@ -225,7 +225,7 @@ class StoreMachine(RuleBasedStateMachine):
         error = None if nothing else self.unless_held(name)
         self.write(error, sessions.reopen, name, at=self.now)
         if sheet is not None and error is None and not nothing:
-            sheet.add(Reopened(), at=self.now)
+            sheet.add(Reopened(by_person=True), at=self.now)
             sheet.ended = None
 
     @rule(name=NAMES)

@@ -69,6 +69,10 @@ class Process:
         return self._popen.pid
 
     @property
+    def words(self) -> str:
+        return self._said["stdout"]
+
+    @property
     def complaints(self) -> str:
         return self._said["stderr"]
 

@@ -19,7 +19,7 @@ import pytest
 from holdfast.engine.bus import Bus
 from holdfast.engine.hand import Ground
 from holdfast.engine.janitor import Janitor, Pace
-from holdfast.engine.liveness import identity
+from holdfast.identity import identity
 from holdfast.model.event import Ended, ModelSaid, UserSaid
 from holdfast.model.ids import WORKER, Ids
 from holdfast.model.message import text_of
@@ -565,7 +565,7 @@ def test_a_death_on_this_machine_is_noticed_by_a_living_worker(home: Path) -> No
 LOOKS = """
 import os, sys
 import msgspec
-from holdfast.engine.liveness import fate, identity
+from holdfast.identity import fate, identity
 from holdfast.store.workers import Identity
 
 ours = identity()

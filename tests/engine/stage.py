@@ -10,13 +10,14 @@ import msgspec
 from holdfast.clock import SystemClock
 from holdfast.engine.ask import Asking, AskModel
 from holdfast.engine.bus import Bus, Live
+from holdfast.engine.compact import Compacting
 from holdfast.engine.coordinator import Coordinator
 from holdfast.engine.engine import Engine, Opening
 from holdfast.engine.hand import Ground
 from holdfast.engine.janitor import Janitor, Pace
-from holdfast.engine.liveness import identity
 from holdfast.engine.toolcall import Acting
 from holdfast.engine.turn import Playing
+from holdfast.identity import identity
 from holdfast.model.asking import Delta, Reply, Request, Restarted, ToolSpec
 from holdfast.model.event import Entry, Event
 from holdfast.model.ids import WORKER, Ids
@@ -68,13 +69,14 @@ class Reader:
         self.spec = ToolSpec("look", "Looks at something.", {"type": "object", "properties": {}})
         self.repeatable = True
         self.runs = 0
+        self.says = "a quiet place"
 
     def risk(self, arguments: dict[str, object]) -> str | None:
         return None
 
     async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
         self.runs += 1
-        return Output.say("a quiet place")
+        return Output.say(self.says)
 
 
 class Sleeper:
@@ -166,10 +168,11 @@ async def set_up(
     step_seconds: float = 30.0,
     clock: Clock | None = None,
     who: Identity | None = None,
+    compacting: Compacting | None = None,
 ) -> Stage:
     """Open the store, register a worker and build its engine; a model's script is played step by step.
 
-    `who` is the process that the worker is said to be, if not this one.
+    `who` is the process that the worker is said to be, if not this one. Without `compacting` no context is ever compacted.
     """
     database = database or await open_sqlite(folder / "holdfast.db")
     clock = clock or SystemClock()
@@ -189,7 +192,7 @@ async def set_up(
     def prepare(session: Session, opened: Event) -> Playing:
         asking = Asking(model, "Be brief.", recorded, step_seconds)
         acting = Acting(toolbox, approvals, approval_seconds, step_seconds, folder, folder / "files")  # type: ignore[arg-type]
-        return Playing(asking, acting, max_steps, turn_seconds)
+        return Playing(asking, acting, max_steps, turn_seconds, compacting)
 
     ground = Ground(database, clock, ids, Bus(), worker_id)
     coordinator = Coordinator(ground, identity(), prepare)

@@ -15,7 +15,7 @@ from holdfast.engine.bus import Bus
 from holdfast.engine.hand import Ground
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.janitor import first_look
-from holdfast.engine.liveness import identity
+from holdfast.identity import identity
 from holdfast.model.errors import Conflict, Unavailable
 from holdfast.model.ids import WORKER, Ids
 from holdfast.store import sessions, workers

@@ -11,8 +11,8 @@ import pytest
 from holdfast.engine.census import Census, take_census
 from holdfast.engine.engine import Opening
 from holdfast.engine.janitor import Janitor, Pace, Sweep, first_look
-from holdfast.engine.liveness import identity
 from holdfast.engine.why import explain
+from holdfast.identity import identity
 from holdfast.model.errors import Conflict, LeaseLost, Unavailable
 from holdfast.model.event import Ended, Event, ModelSaid, Recovered, Reopened, SessionOpened, TurnEnded, UserSaid
 from holdfast.model.ids import SESSION, WORKER, Ids

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.engine.janitor import Seen, judge
-from holdfast.engine.liveness import Fate, fate, identity
+from holdfast.identity import Fate, fate, identity
 from holdfast.store.workers import Identity, Worker
 
 STALE = 90.0

@@ -1,14 +1,16 @@
 """Input that arrives while a turn runs, and requests to stop it."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.engine.bus import Live
+from holdfast.model.asking import Delta, Reply, Request, Restarted
 from holdfast.model.errors import Busy, KeyReused
 from holdfast.model.event import Entry, ModelSaid, ToolEnded, ToolStarted, TurnEnded, UserSaid
-from holdfast.model.message import text_of
+from holdfast.model.message import Text, text_of
 from holdfast.providers.scripted import Call, Step
 from holdfast.store import log
 from tests.engine.stage import Stage, set_up
@@ -73,6 +75,30 @@ async def test_a_worker_that_leaves_stops_a_turn_that_other_words_wait_behind(
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("serve")]
 
 
+async def test_words_whose_turn_was_begun_by_a_worker_that_left_are_answered_by_the_one_who_waits(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    steps = SLEEP, SLEEP, Step(say="Here I am.")
+    stages.append(stage := await set_up(tmp_path, *steps))
+    stages.append(other := await set_up(tmp_path, *steps, database=stage.database))
+    session = await stage.session(source="run")
+    first = await asleep(stage, session.id)
+    second = asyncio.create_task(other.play(session.id, "Are you there?"))
+    while not await stage.engine.waiting(session.id):
+        await asyncio.sleep(0)
+    stage.sleeper.sleeping.clear()
+    await stage.engine.interrupt(session.id)
+    await first
+    await asyncio.wait_for(stage.sleeper.sleeping.wait(), 10)
+    await stage.engine.drain(0)
+    events = await second
+
+    assert isinstance(events[-1], TurnEnded)
+    assert events[-1].outcome == "done", "nobody else asked for this turn, and the one who did is still here"
+    assert text_of([event for event in events if isinstance(event, ModelSaid)][-1].parts) == "Here I am."
+    assert_well_formed(await other.log(session.id))
+
+
 async def test_an_interrupting_message_ends_the_turn_and_goes_first(tmp_path: Path, stages: list[Stage]) -> None:
     stages.append(stage := await set_up(tmp_path, SLEEP, Step(say="At once."), Step(say="Later.")))
     session = await stage.session()
@@ -109,6 +135,34 @@ async def test_steering_words_join_the_running_turn_before_the_model_is_asked_ag
     assert [message.text for message in stage.requests[1].messages][-1] == "rather left"
     assert isinstance(steered[-1], TurnEnded)
     assert steered[-1].turn_id == events[-1].turn_id
+
+
+async def test_steering_words_that_come_during_the_last_reply_have_the_turn_go_on(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+    replies = iter(("Right it is.", "Left, then."))
+
+    async def slow(request: Request) -> AsyncIterator[Delta | Restarted | Reply]:
+        asked.set()
+        await go.wait()
+        yield Reply(parts=(Text(next(replies)),), model="play", finish="stop")
+
+    stages.append(stage := await set_up(tmp_path, ask=slow))
+    session = await stage.session()
+    turn = asyncio.create_task(stage.play(session.id, "Which way?"))
+    await asyncio.wait_for(asked.wait(), 10)
+    admission = await stage.engine.admit(session.id, "rather left", mode="steer")
+    async with asyncio.timeout(10):
+        while not stage.coordinator._hands[session.id].waiting:
+            await asyncio.sleep(0)
+    go.set()
+
+    events = await turn
+    said = [text_of(event.parts) for event in events if isinstance(event, UserSaid | ModelSaid)]
+    assert said == ["Which way?", "Right it is.", "rather left", "Left, then."]
+    assert [event.input_id for event in events if isinstance(event, UserSaid)][-1] == admission.turn_id
+    assert sum(isinstance(event, TurnEnded) for event in await stage.log(session.id)) == 1
 
 
 async def test_a_caller_who_will_not_wait_is_refused_and_nothing_is_kept(tmp_path: Path, stages: list[Stage]) -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.engine.steps import Act, Ask, CloseUnknown, Finish, next_step
+from holdfast.engine.room import ENOUGH, SHORT, Room
+from holdfast.engine.steps import Act, Ask, CloseUnknown, Compact, Finish, next_step
 from holdfast.model.message import ToolCall
 from holdfast.model.turn import Turn
 
@@ -36,3 +37,21 @@ def test_the_limit_of_steps_ends_the_turn_only_when_the_model_would_be_asked_aga
     assert isinstance(step(Turn(id="t", owes_reply=True, steps=3)), Finish)
     assert step(Turn(id="t", steps=3)) == Finish("done")
     assert step(Turn(id="t", steps=3, open_calls=(MAIL,))) == Act((MAIL,))
+
+
+NONE = Room("none", "too long", "context_too_long")
+OWED = Turn(id="t", owes_reply=True)
+
+
+@pytest.mark.parametrize(
+    ("turn", "room", "step"),
+    [
+        (OWED, ENOUGH, Ask()),
+        (OWED, SHORT, Compact()),
+        (OWED, NONE, Finish("failed", "too long", "context_too_long")),
+        (Turn(id="t", open_calls=(MAIL,)), NONE, Act((MAIL,))),
+        (Turn(id="t"), NONE, Finish("done")),
+    ],
+)
+def test_room_matters_only_when_the_model_would_be_asked(turn: Turn, room: Room, step: object) -> None:
+    assert next_step(turn, repeatable=lambda name: False, max_steps=3, room=lambda: room) == step

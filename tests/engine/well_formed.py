@@ -7,7 +7,10 @@ from holdfast.model.message import ToolCall
 
 
 def assert_well_formed(events: Sequence[Event]) -> None:
-    """Each call has exactly one result before the model speaks again; turns do not overlap; every turn ends once."""
+    """Each call has exactly one result before the model speaks again; turns do not overlap; every turn ends once.
+
+    A turn that ends with calls for its client to run names just those; they have their results when the next one begins.
+    """
     owed: list[str] = []
     turn: str | None = None
     for event in events:
@@ -17,7 +20,7 @@ def assert_well_formed(events: Sequence[Event]) -> None:
                 turn = event.turn_id
             case TurnEnded():
                 assert turn == event.turn_id
-                assert not owed, f"the turn ended with calls open: {owed}"
+                assert sorted(owed) == sorted(event.awaiting), f"the turn ended with calls open: {owed}"
                 turn = None
             case ModelSaid():
                 assert not owed, f"the model spoke while it was owed {owed}"

@@ -105,7 +105,9 @@ def test_kinds_are_snake_case_and_in_the_past() -> None:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", kind)
         assert re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower() == kind
         last = kind.rpartition("_")[2]
-        assert last.endswith("ed") or last in ("said", "undone", "rewound"), f"{kind} does not say that something happened"
+        assert last.endswith("ed") or last in ("said", "undone", "rewound", "left"), (
+            f"{kind} does not say that something happened"
+        )
 
 
 def test_every_event_has_a_kind_of_its_own() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.ids import ALPHABET, SESSION, TURN, WORKER, Ids, looks_like_session
+from holdfast.model.ids import ALPHABET, SESSION, TURN, WORKER, Ids, derive, looks_like_session
 from holdfast.model.times import DAY, SECOND
 from tests.fakes.clock import FakeClock
 
@@ -88,3 +88,12 @@ def test_only_our_own_ids_look_like_ours(ref: str, looks: bool) -> None:
 def test_a_made_id_looks_like_ours(clock: FakeClock) -> None:
     assert looks_like_session(Ids(clock.now).make(SESSION))
     assert not looks_like_session(Ids(clock.now).make(TURN))
+
+
+def test_an_id_derived_from_a_name_is_always_the_same_and_sorts_by_time() -> None:
+    early, late = derive(SESSION, 1_700_000_000_000_000, "codex:x"), derive(SESSION, 1_700_000_001_000_000, "codex:a")
+
+    assert looks_like_session(early) and early < late
+    assert derive(SESSION, 1_700_000_000_000_000, "codex:x") == early
+    assert derive(SESSION, 1_700_000_000_000_000, "codex:y") != early
+    assert looks_like_session(derive(SESSION, -5, "\ud800"))

@@ -32,6 +32,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.message import Image, Message, Reasoning, Text, ToolCall, ToolResult, text_of
 from holdfast.model.session import (
+    ACTIVE,
     PREVIEW_LENGTH,
     TITLE_LENGTH,
     Session,
@@ -129,6 +130,11 @@ TABLE: list[tuple[Summary, Event, dict[str, object]]] = [
         {"source": "chat", "parent_id": "hf-1", "created_at": AT},
     ),
     (Summary(), Imported(format="hermes"), {}),
+    (
+        Summary(tokens_in=1),
+        Imported(format="hermes", usage=Usage(tokens_in=2, tokens_out=3)),
+        {"tokens_in": 3, "tokens_out": 3},
+    ),
     (Summary(), Recovered(turn_id="t", attempt=1, action="continue"), {}),
     (Summary(), ProcessStarted(process_id="p", command="sleep"), {}),
 ]
@@ -139,8 +145,19 @@ def test_a_summary_after(before: Summary, event: Event, changes: dict[str, objec
     after = fold(before, event, AT)
 
     for name in Summary.__struct_fields__:
-        expected = AT if name == "updated_at" else changes.get(name, getattr(before, name))
+        moved = name == "updated_at" or (name == "active_at" and isinstance(event, ACTIVE))
+        expected = AT if moved else changes.get(name, getattr(before, name))
         assert getattr(after, name) == expected, name
+
+
+def test_activity_is_what_was_said_and_never_runs_backwards() -> None:
+    said = UserSaid(turn_id="t", parts=(Text("x"),))
+    summary = Summary()
+    for event, at in ((SessionOpened(source="chat"), 10), (said, 20), (Titled(title="a"), 30), (said, 15)):
+        summary = fold(summary, event, at)
+
+    assert (summary.active_at, summary.updated_at) == (20, 30)
+    assert fold(summary, Reopened(), 40).active_at == 40
 
 
 def test_time_never_runs_backwards_in_a_summary() -> None:

@@ -44,15 +44,56 @@ HOT = {
     "owners.idle": "session_idle",
     "owners.unheard": "PRIMARY KEY",
     "workers.beat": "PRIMARY KEY",
+    "processes.live": "process_live",
+    "processes.of_session": "process_session",
+    "processes.get": "PRIMARY KEY",
+    "processes.by_prefix": "PRIMARY KEY",
+    "processes.see": "PRIMARY KEY",
+    "processes.end": "PRIMARY KEY",
+    "processes.hand_over": "process_session",
+    "resets.due": "session_resettable",
+    "resets.held": "PRIMARY KEY",
+    "chunks.get": "PRIMARY KEY",
+    "chunks.count": "PRIMARY KEY",
     "keys.find": "PRIMARY KEY",
+    "keys.anywhere": "idempotency_caller",
+    "histories.newest": "PRIMARY KEY",
+    "histories.drop_after": "PRIMARY KEY",
+    "histories.copy": "PRIMARY KEY",
+    "histories.families": "history_hash",
+    "histories.in_family": "history_hash",
+    "inbox.repeat": "sqlite_autoindex_inbox",
+    "inbox.heads": "inbox_open",
+    "inbox.next": "inbox_open",
+    "inbox.begin": "PRIMARY KEY",
+    "inbox.settle": "PRIMARY KEY",
+    "inbox.dead": "inbox_dead",
+    "inbox.depths": "inbox_undone",
+    "outbox.addresses": "PRIMARY KEY",
+    "outbox.heads": "outbox_open",
+    "outbox.next": "outbox_open",
+    "outbox.begin": "PRIMARY KEY",
+    "outbox.of_turn": "outbox_turn",
+    "outbox.trouble": "outbox_trouble",
+    "outbox.depths": "outbox_undone",
+    "sessions.erase_outbox": "outbox_turn",
+    "sessions.erase_addresses": "PRIMARY KEY",
+    "people.get": "PRIMARY KEY",
+    "people.by_code": "person_code",
+    "schedules.due": "schedule_due",
+    "schedules.next_due": "schedule_due",
+    "schedules.running": "slot_busy",
+    "schedules.close_slot": "slot_running",
+    "schedules.orphans": "slot_running",
+    "schedules.slots": "PRIMARY KEY",
     "aliases.find": "PRIMARY KEY",
     "aliases.of_session": "alias_session",
     "aliases.current": "PRIMARY KEY",
 }
 """Each query that a turn, a list or a sweep runs, and the index it must be answered from."""
 
-ELSEWHERE = "search."
-"""Queries of the search index, which is a file of its own."""
+ELSEWHERE = ("search.", "hermes.", "move.")
+"""Queries of the search index, which is a file of its own, of other programs, and of whole tables."""
 
 
 @pytest.fixture(scope="module")

@@ -143,7 +143,7 @@ async def test_damage_is_not_copied_into_a_fork_and_what_came_before_it_can_be_s
     database = await open_sqlite(path)
     try:
         for at_seq in (None, 4, LENGTH):
-            with pytest.raises(Corrupt, match="event 4 .*is not what was written"):
+            with pytest.raises(Corrupt, match=r"event 4 .*is not what was written"):
                 await database.write(sessions.fork, "hf-1", "hf-3", at=20, at_seq=at_seq)
         with pytest.raises(Corrupt, match="event 7 is missing"):
             await database.write(sessions.fork, "hf-2", "hf-3", at=20)

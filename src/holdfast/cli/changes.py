@@ -9,7 +9,7 @@ from holdfast.interop import shapes
 from holdfast.interop.visible import visible
 from holdfast.model.ids import SESSION
 from holdfast.model.session import Session
-from holdfast.store import sessions
+from holdfast.store import pins, sessions
 from holdfast.store.database import Transaction
 
 if TYPE_CHECKING:
@@ -40,16 +40,22 @@ def rename(*, ref: str, title: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("ref")
+@click.option(
+    "--message", "seq", type=click.IntRange(1), metavar="SEQ", help="Pin this message in the context instead."
+)
 @click.option("--off", is_flag=True, help="Take the mark away again.")
 @face.json_option
-def pin(*, ref: str, off: bool, as_json: bool) -> None:
-    """Mark a session as one to keep: it is never pruned."""
+def pin(*, ref: str, seq: int | None, off: bool, as_json: bool) -> None:
+    """Mark a session as one to keep: it is never pruned. With --message, keep a message in the context word for word."""
 
     def work(tx: Transaction, found: Session, app: "App") -> Session:
+        if seq is not None:
+            return pins.pin_message(tx, found.id, seq, pinned=not off, at=app.clock.now())
         return sessions.pin(tx, found.id, pinned=not off, at=app.clock.now())
 
     session = face.change(ref, work)
-    tell(session, f"{session.id} is {'no longer ' if off else ''}pinned", as_json=as_json)
+    what = session.id if seq is None else f"message {seq} of {session.id}"
+    tell(session, f"{what} is {'no longer ' if off else ''}pinned", as_json=as_json)
 
 
 @click.command()

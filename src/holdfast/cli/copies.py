@@ -21,11 +21,10 @@ FILE = click.Path(path_type=Path)
 @face.json_option
 def backup(*, file: Path, force: bool, as_json: bool) -> None:
     """Copy the whole store to FILE while it is in use, and prove the copy."""
-    from holdfast.app import store_file
-    from holdfast.store.backup import backup as copy
+    from holdfast.app import backup_store
 
     with render.stages() as tell:
-        done = copy(store_file(face.settings()), file, replace=force, on_progress=tell)
+        done = backup_store(face.settings(), file, replace=force, on_progress=tell)
     counts = {"sessions": done.report.sessions, "events": done.report.events}
     if as_json:
         return render.document({"file": str(done.path), "bytes": done.bytes, **counts, "verified": True})
@@ -79,9 +78,9 @@ def restore(*, file: Path, replace: bool, as_json: bool) -> None:
 
 def _alive(now: int, stale_seconds: float) -> "Callable[[Worker], bool]":
     """Whether a worker runs: seen by itself on this machine, judged by its last sign of life on another."""
-    from holdfast.engine.liveness import fate, identity
+    from holdfast.identity import fate, identity
+    from holdfast.model.identity import Identity
     from holdfast.model.times import SECOND
-    from holdfast.store.workers import Identity
 
     ours = identity()
 
@@ -96,19 +95,46 @@ def _alive(now: int, stale_seconds: float) -> "Callable[[Worker], bool]":
 
 @click.command()
 @click.option("--check", is_flag=True, help="Only say what is to be done.")
+@click.option(
+    "--to", "to", metavar="URL", help="Copy the store to another address, such as postgresql://host/database."
+)
 @face.json_option
-def migrate(*, check: bool, as_json: bool) -> None:
+def migrate(*, check: bool, to: str | None, as_json: bool) -> None:
     """Bring the store to this release's schema. Every command does that when it opens the store.
 
-    A store that is changed is copied beside itself first.
+    A store that is changed is copied beside itself first. With --to, the whole store is copied into another database,
+    SQLite or PostgreSQL, and proved there before it counts; the settings go on naming the old one, which stays as it is.
     """
     from holdfast.app import migrate_store
 
+    if to is not None:
+        if check:
+            raise click.UsageError("--check and --to cannot be used together")
+        return _move(to, as_json=as_json)
     path, status = migrate_store(face.settings(), check=check)
     after = status.applied if check else status.known
     if as_json:
-        return render.document({"store": str(path), "before": status.applied, "after": after, "known": status.known})
+        return render.document({"store": path, "before": status.applied, "after": after, "known": status.known})
     if status.pending == 0:
         return render.out(visible(f"{path} has schema {status.known}, the newest this release knows"))
     deed = "is to be brought" if check else "was brought"
     return render.out(visible(f"{path} {deed} from schema {status.applied} to {status.known}"))
+
+
+def _move(url: str, *, as_json: bool) -> None:
+    from holdfast.app import move_store
+    from holdfast.clock import SystemClock
+    from holdfast.settings import without_password
+
+    settings = face.settings()
+    alive = _alive(SystemClock().now(), settings.liveness.stale_seconds)
+    with render.stages() as tell:
+        done = move_store(settings, url, alive, tell)
+    address = without_password(url)
+    if as_json:
+        counts = {"sessions": done.sessions, "events": done.events, "rows": done.rows}
+        return render.document({"to": address, "store_id": done.store_id, **counts, "verified": True})
+    render.out(visible(f"{address}: {done.sessions} sessions, {done.events} events; every hash checked there"))
+    return render.out(
+        visible(f"To use it: HOLDFAST_STORE={address}, or store in config.toml. The old store was not changed.")
+    )

@@ -33,10 +33,9 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
 
 
 def _health(settings: "Settings") -> "Health":
-    from holdfast.app import store_file
-    from holdfast.store.health import examine
+    from holdfast.app import examine_store
 
-    return examine(store_file(settings))
+    return examine_store(settings)
 
 
 def _loose(settings: "Settings") -> list[str]:
@@ -101,7 +100,8 @@ def _store_facts(health: "Health") -> dict[str, object]:
         facts["free"] = render.size(health.free_bytes)
     if health.exists:
         facts |= {
-            "size": f"{render.size(health.bytes)}, and {render.size(health.wal_bytes)} of WAL",
+            "size": render.size(health.bytes)
+            + (f", and {render.size(health.wal_bytes)} of WAL" if health.wal_bytes else ""),
             "schema": f"{health.schema} of {health.schema_known}",
             "sessions": health.sessions,
             "events": health.events,

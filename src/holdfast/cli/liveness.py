@@ -5,15 +5,20 @@ import msgspec
 
 from holdfast import config
 from holdfast.app import App
-from holdfast.assemble import open_engine, pace
+from holdfast.assemble import open_engine, pace, policies, window
 from holdfast.cli import face, render, signals
+from holdfast.clock import SystemClock
+from holdfast.engine.fill import Fill, fill_of
 from holdfast.engine.janitor import Janitor, Sweep, Verdict, first_look
-from holdfast.engine.liveness import identity
+from holdfast.engine.processes import running
+from holdfast.engine.reset import outlook
 from holdfast.engine.why import Why, explain
+from holdfast.identity import identity
 from holdfast.interop import shapes
 from holdfast.interop.visible import visible
 from holdfast.model.session import Session
-from holdfast.store import approvals, log, workers
+from holdfast.settings import Settings
+from holdfast.store import approvals, log, resets, workers
 from holdfast.store.database import Transaction
 from holdfast.store.workers import Worker
 
@@ -61,7 +66,7 @@ def janitor(once: bool, as_json: bool) -> int:
 
 async def _janitor(app: App, *, once: bool, as_json: bool) -> int:
     async with open_engine(app.database, app.settings, config.environment(), kind="janitor") as engine:
-        sweeper = Janitor(engine.ground, identity(), pace(app.settings), engine.take_up)
+        sweeper = Janitor(engine.ground, identity(), pace(app.settings), engine.take_up, engine.chores)
         if not once:
             face.note("sweeping; Ctrl-C ends it")
             return await signals.unless_signalled(sweeper.work(), engine.drain, engine.death)
@@ -86,8 +91,8 @@ def _report(found: Sweep, *, as_json: bool) -> None:
 @face.json_option
 def why(ref: str, as_json: bool) -> None:
     """Why a session is as it is: its owner, what it does, every decision with its evidence, and what comes next."""
-    idle_minutes = face.settings().api.idle_minutes
-    found = face.read_one(ref, lambda tx, session: _why(tx, session, idle_minutes))
+    settings = face.settings()
+    found = face.read_one(ref, lambda tx, session: _why(tx, session, settings))
     if as_json:
         render.document(_document(found))
         return
@@ -97,16 +102,47 @@ def why(ref: str, as_json: bool) -> None:
     for decision in found.decisions:
         evidence = f" ({decision.evidence})" if decision.evidence else ""
         render.out(visible(f"{render.day(decision.at)}  [{decision.seq}] {decision.what}{evidence}"))
+    if found.fill is not None:
+        render.out(visible(_context(found.fill)))
+    for process, seen in found.processes:
+        blocks = ", which holds back a reset" if seen.blocks else ""
+        render.out(visible(f"process {process.id} ({process.command}) is {seen.kind}{blocks}: {seen.evidence}"))
+    if found.reset:
+        render.out(visible(f"reset: {found.reset}"))
     if found.attempts:
         render.out(f"its turn was taken up {found.attempts} times")
     render.out(visible(f"next: {found.next}"))
 
 
-def _why(tx: Transaction, session: Session, idle_minutes: int) -> Why:
+def _context(fill: Fill) -> str:
+    last = fill.last.event if fill.last is not None else None
+    stands_for = f", its summary stands for events up to {last.upto_seq} ({last.how})" if last is not None else ""
+    failed = f"; the last attempt failed: {fill.failed.reason}" if fill.failed is not None else ""
+    return (
+        f"context: epoch {fill.epoch}, about {fill.tokens:,} of {fill.window:,} tokens ({fill.share:.0%})"
+        f"{stands_for}{failed}; {fill.next}"
+    )
+
+
+def _why(tx: Transaction, session: Session, settings: Settings) -> Why:
     owner = workers.get(tx, session.worker_id) if session.worker_id else None
     verdict = None if owner is None else first_look(owner, identity())
     questions = approvals.unanswered(tx, session.id)
-    return explain(session, log.read_whole(tx, session), owner, verdict, questions, idle_minutes=idle_minutes)
+    entries = log.read_whole(tx, session)
+    fill = fill_of(entries, window(settings, session.summary.model), settings.context.compact_at)
+    clock = SystemClock()
+    known = policies(settings, config.environment().get("TZ", ""))
+    return explain(
+        session,
+        entries,
+        owner,
+        verdict,
+        questions,
+        idle_minutes=settings.api.idle_minutes,
+        fill=fill,
+        processes=running(tx, session.id, identity(), clock.monotonic()),
+        reset=outlook(known, session, resets.held(tx, session), clock.now()),
+    )
 
 
 def _owner(found: Why) -> str:
@@ -114,6 +150,22 @@ def _owner(found: Why) -> str:
         return "nobody"
     worker = found.owner
     return f"{worker.id} ({worker.kind}, pid {worker.pid} on {worker.host.split('#')[0]}), {found.verdict.state}: {found.verdict.evidence}"
+
+
+def _context_document(fill: Fill) -> dict[str, object]:
+    last, failed = fill.last, fill.failed
+    return {
+        "epoch": fill.epoch,
+        "tokens": fill.tokens,
+        "window": fill.window,
+        "share": round(fill.share, 4),
+        "compacted_at": fill.limit,
+        "last": None
+        if last is None
+        else {"seq": last.seq, "at": shapes.time(last.at), **msgspec.to_builtins(last.event)},
+        "failed": None if failed is None else {"code": failed.code, "reason": failed.reason, "tokens": failed.tokens},
+        "next": fill.next,
+    }
 
 
 def _document(found: Why) -> dict[str, object]:
@@ -124,10 +176,13 @@ def _document(found: Why) -> dict[str, object]:
         "decisions": [
             msgspec.structs.asdict(decision) | {"at": shapes.time(decision.at)} for decision in found.decisions
         ],
+        "context": None if found.fill is None else _context_document(found.fill),
         "attempts": found.attempts,
         "questions": [
             msgspec.structs.asdict(question) | {"asked_at": shapes.time(question.asked_at)}
             for question in found.questions
         ],
         "next": found.next,
+        "processes": [shapes.process(process, seen) for process, seen in found.processes],
+        "reset": found.reset,
     }

@@ -16,10 +16,15 @@ from holdfast.model.errors import HoldfastError
 log = logging.getLogger(__name__)
 
 COMMANDS = {
-    "chat": "chat:chat",
+    "chat": "chat.command:chat",
     "run": "run:run",
+    "serve": "serve:serve",
     "sessions": "sessions:sessions",
     "why": "liveness:why",
+    "ps": "ps:ps",
+    "compact": "compact:compact",
+    "gateway": "gateway:gateway",
+    "cron": "cron:cron",
     "workers": "liveness:workers_",
     "janitor": "liveness:janitor",
     "backup": "copies:backup",
@@ -44,13 +49,14 @@ COMMANDS = {
 )
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(ctx: click.Context, home: Path | None) -> None:
+def cli(ctx: click.Context, home: Path | None) -> object:
     """An AI agent whose sessions survive anything."""
     ctx.obj = Face(home)
     if ctx.invoked_subcommand is None:
-        from holdfast.cli.chat import chat
+        from holdfast.cli.chat.command import chat
 
-        ctx.invoke(chat)
+        return ctx.invoke(chat)
+    return None
 
 
 def main(args: Sequence[str]) -> int:

@@ -11,6 +11,8 @@ from holdfast.engine.bus import Live
 from holdfast.interop.visible import one_line, visible
 from holdfast.model.event import (
     ApprovalAsked,
+    Compacted,
+    CompactionFailed,
     Entry,
     ModelSaid,
     Recovered,
@@ -29,6 +31,8 @@ class Outcome(msgspec.Struct, frozen=True):
     text: str
     seq: int
     ended: TurnEnded
+    compacted: bool = False
+    """Whether its context was compacted on the way."""
 
 
 async def until_words(items: AsyncIterator[Entry | Live], spinner: Spinner) -> AsyncIterator[Entry | Live]:
@@ -42,6 +46,7 @@ async def until_words(items: AsyncIterator[Entry | Live], spinner: Spinner) -> A
 async def show(items: AsyncIterator[Entry | Live], *, words: TextIO | None, notes: TextIO | None) -> Outcome:
     """Follow a turn. Words go to one stream while they come, what the tools do to another; None for neither."""
     text = ""
+    compacted = False
     line = _Line(words)
     async for item in items:
         if isinstance(item, Live):
@@ -50,12 +55,13 @@ async def show(items: AsyncIterator[Entry | Live], *, words: TextIO | None, note
         if isinstance(item.event, ModelSaid):
             text = text_of(item.event.parts)
             line.end()
+        compacted |= isinstance(item.event, Compacted)
         told = note_of(item)
         if told and notes is not None:
             print(told, file=notes, flush=True)
         if isinstance(item.event, TurnEnded):
             line.end()
-            return Outcome(text, item.seq, item.event)
+            return Outcome(text, item.seq, item.event, compacted)
     raise AssertionError("a turn is followed to its end")
 
 
@@ -87,6 +93,10 @@ class _Line:
 def note_of(entry: Entry) -> str | None:
     """What a person should know of an event besides the words."""
     match entry.event:
+        case Compacted(tokens_before=before, tokens_after=after, epoch=epoch):
+            return f"[the context was compacted: {before:,} → {after:,} tokens, epoch {epoch}; nothing is lost]"
+        case CompactionFailed(reason=reason):
+            return f"[the context could not be compacted: {one_line(reason)}]"
         case ModelSaid(parts=parts):
             calls = [part for part in parts if isinstance(part, ToolCall)]
             return (

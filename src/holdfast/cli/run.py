@@ -35,7 +35,9 @@ def run(prompt: str, ref: str | None, key: str | None, model: str | None, title:
     if model is not None:
         choose.parse(model)
     channel = None if key is None else CHANNEL + key
-    opening = Opening(ref=ref, channel=channel, source="run", own=True, model=model, title=title, workdir=config.workdir())
+    opening = Opening(
+        ref=ref, channel=channel, source="run", own=True, model=model, title=title, workdir=config.workdir()
+    )
     return face.with_app(lambda app: _run(app, opening, said, as_json=as_json))
 
 
@@ -67,6 +69,7 @@ async def _document(engine: Engine, session_id: str, outcome: Outcome) -> None:
         "session_id": session_id,
         "turn_id": ended.turn_id,
         "epoch": session.summary.epoch,
+        "compacted": outcome.compacted,
         "seq": outcome.seq,
         "text": outcome.text,
         "usage": msgspec.structs.asdict(ended.usage),

@@ -30,7 +30,7 @@ COMMANDS = {
     "rename": "changes:rename",
     "pin": "changes:pin",
     "export": "files:export",
-    "import": "files:import_",
+    "import": "imports:import_",
     "fork": "changes:fork",
     "end": "changes:end",
     "reopen": "changes:reopen",

@@ -6,7 +6,7 @@ import msgspec
 from holdfast.cli import face, render
 from holdfast.engine.census import Census, take_census
 from holdfast.engine.janitor import first_look
-from holdfast.engine.liveness import identity
+from holdfast.identity import identity
 from holdfast.store import sessions, workers
 from holdfast.store.database import Transaction
 

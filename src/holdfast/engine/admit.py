@@ -4,9 +4,10 @@ import hashlib
 
 import msgspec
 
-from holdfast.engine.hand import begin, reopening
+from holdfast.engine.beginning import begin
+from holdfast.engine.hand import reopening
 from holdfast.model.errors import Busy, InQuarantine, NotFound
-from holdfast.model.event import Entry, UserSaid, encode
+from holdfast.model.event import Entry, Event, Terms, UserSaid, encode
 from holdfast.model.message import Content
 from holdfast.model.session import Session
 from holdfast.store import inputs, keys, leases, log, sessions
@@ -25,6 +26,11 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     caller: str = ""
     key: str = ""
+    request: str = ""
+    """A digest of what was asked, to know a repeat by; without it, that of the words."""
+    before: tuple[Event, ...] = ()
+    """What goes into the log ahead of the words."""
+    terms: Terms = Terms()
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -49,25 +55,30 @@ def admit(tx: Transaction, session_id: str, words: Words, *, worker_id: str, at:
     session = sessions.get(tx, session_id)
     said = UserSaid(turn_id=words.turn_id, parts=words.parts, name=words.name)
     if words.key:
-        bound = keys.claim(tx, session_id, words.caller, words.key, request=_digest(said), turn_id=words.turn_id, at=at)
+        request = words.request or _digest(said)
+        bound = keys.claim(tx, session_id, words.caller, words.key, request=request, turn_id=words.turn_id, at=at)
         if bound != words.turn_id:
             return Admission(session, bound, repeated=True)
-    _refuse_closed_to_words(session)
+    refuse_closed_to_words(session)
     lease = _take(tx, session, worker_id, wait=words.mode is not None)
     queued = any(item.said is not None for item in inputs.waiting(tx, session_id))
-    ready = lease is not None and session.summary.open_turn is None and not queued
+    # A session that this worker holds without a turn is being compacted.
+    ready = session.lease_worker is None and session.summary.open_turn is None and not queued
+    input_ = Input(words.turn_id, "queue", said, words.before, words.terms)
     if lease is not None and ready:
-        events = [*reopening(session), *begin(Input(words.turn_id, "queue", said), worker_id)]
+        events = [*reopening(session), *begin(tx, session, input_, worker_id)]
         after = log.append(tx, lease, events, at=at)
         entries = tuple(Entry(session.seq + place, at, event) for place, event in enumerate(events, 1))
         return Admission(after, words.turn_id, lease, began=True, entries=entries)
     if words.mode is None:
-        raise Busy(f"session {session_id} has a turn under way ({session.summary.open_turn})")
-    inputs.put(tx, session_id, Input(words.turn_id, words.mode, said), at=at)
+        what = session.summary.open_turn or "its context is being compacted"
+        raise Busy(f"session {session_id} has a turn under way ({what})")
+    inputs.put(tx, session_id, msgspec.structs.replace(input_, mode=words.mode), at=at)
     return Admission(session, words.turn_id, lease)
 
 
-def _refuse_closed_to_words(session: Session) -> None:
+def refuse_closed_to_words(session: Session) -> None:
+    """Raise NotFound for a session in the trash, InQuarantine for one that recovery gave up."""
     session_id = session.id
     if session.summary.trashed_at is not None:
         raise NotFound(f"session {session_id} is in the trash; 'holdfast sessions restore {session_id}' brings it back")

@@ -9,8 +9,8 @@ import msgspec
 from holdfast.engine.hand import Hand
 from holdfast.engine.together import beside
 from holdfast.model.asking import Delta, ReasoningDelta, Reply, Request, Restarted, TextDelta
-from holdfast.model.errors import BadReply, ProviderFailed, Unreachable
-from holdfast.model.event import Entry, Event, ModelSaid, TurnEnded, Usage
+from holdfast.model.errors import BadReply, ContextTooLong, ProviderFailed, Unreachable
+from holdfast.model.event import Compacted, CompactionFailed, Entry, Event, ModelSaid, TurnEnded, Usage
 from holdfast.model.message import Part, ToolCall
 from holdfast.model.turn import half_said
 from holdfast.store import log
@@ -20,6 +20,10 @@ AskModel = Callable[[Request], AsyncIterator[Delta | Restarted | Reply]]
 
 DRAFT_SECONDS = 0.5
 """How much of a streamed reply a crash may cost, as promised."""
+WATCHED_SECONDS = 0.1
+"""The same while somebody is shown only what is safe: often enough to read along."""
+WATCHED_LENGTH = 20_000
+"""Characters beyond which a draft, which is written whole each time, is no longer written that often."""
 
 
 class Asking(msgspec.Struct, frozen=True):
@@ -34,10 +38,17 @@ class Asking(msgspec.Struct, frozen=True):
 async def ask(hand: Hand, asking: Asking, request: Request) -> None:
     """Ask for the next reply and commit it; one without calls ends the turn in the same transaction.
 
-    A failure that the provider names ends the turn as failed, with what was said kept.
+    A failure that the provider names ends the turn as failed, with what was said kept; but a context that is too
+    long is only noted: it can be compacted.
     """
     try:
         reply = await _reply(hand, asking, request)
+    except ContextTooLong as e:
+        if hand.said:
+            hand.said = ""
+            hand.stream("restarted", str(e))
+        hand.context.refused = str(e)
+        return
     except ProviderFailed as e:
         await _give_up(hand, e)
         return
@@ -48,9 +59,12 @@ async def ask(hand: Hand, asking: Asking, request: Request) -> None:
         finish=reply.finish,
         usage=reply.usage,
     )
-    if any(isinstance(part, ToolCall) for part in said.parts) or any(item.mode == "steer" for item in hand.waiting):
+    calls = any(isinstance(part, ToolCall) for part in said.parts)
+    if calls or any(item.mode == "steer" for item in hand.waiting):
         await hand.commit([said], lambda tx: log.drop_draft(tx, hand.id))
         hand.said = ""
+        if not calls:
+            await hand.join_steering()  # the turn goes on: they are owed a reply
     else:
         usage = add(spent(hand.entries, said.turn_id), reply.usage)
         await hand.end_turn([said, TurnEnded(turn_id=said.turn_id, outcome="done", usage=usage)])
@@ -86,7 +100,8 @@ async def _keep_drafts(hand: Hand) -> None:
     """Keep the text so far while it grows, and look for input while it does not."""
     kept = ""
     while True:
-        await asyncio.sleep(DRAFT_SECONDS)
+        is_watched = hand.ground.bus.wants_kept(hand.id) and len(kept) < WATCHED_LENGTH
+        await asyncio.sleep(WATCHED_SECONDS if is_watched else DRAFT_SECONDS)
         if hand.said != kept:
             kept = hand.said
             await hand.keep_draft(kept)
@@ -127,7 +142,7 @@ def spent(entries: Sequence[Entry], turn_id: str) -> Usage:
     total = Usage()
     for entry in reversed(entries):
         event = entry.event
-        if isinstance(event, ModelSaid) and event.turn_id == turn_id:
+        if isinstance(event, ModelSaid | Compacted | CompactionFailed) and event.turn_id == turn_id:
             total = add(total, event.usage)
         elif getattr(event, "turn_id", turn_id) != turn_id:
             break

@@ -1,8 +1,8 @@
 """Live news of the sessions this worker runs, for those who watch.
 
-Committed events are published after their commit and are never dropped while somebody watches; live
-text may be folded together for a reader who falls behind, because the log has it all in the end. A
-publisher never waits.
+Committed events are published after their commit; live text may be folded together for a reader who falls
+behind, because the log has it all in the end. One who falls far behind is sent to the store instead, so that
+nothing is kept for a reader who does not read. A publisher never waits.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.model.event import Entry
+from holdfast.model.event import Entry, ModelSaid
 
 
 class Live(msgspec.Struct, frozen=True):
@@ -20,6 +20,8 @@ class Live(msgspec.Struct, frozen=True):
     turn_id: str
     kind: Literal["text", "reasoning", "restarted"]
     text: str
+    kept: bool = False
+    """Whether the words would survive a crash of their worker: they stand in a draft."""
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -30,23 +32,41 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 News = Entry | Live | Failed
+MAX_UNREAD = 1000
+"""How much is kept for one who does not read."""
 
 
 class Subscription:
-    """What one watcher has not read yet."""
+    """What one watcher has not read yet. It gets words as they are streamed, or with `kept` once they are safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, kept: bool = False) -> None:
+        self.kept = kept
         self._news: deque[News] = deque()
         self._bell = asyncio.Event()
         self._must_look = False
+        self._is_behind = False
+        """Whether words were left out: those of the same reply that follow make no sense without them."""
 
     def put(self, item: News) -> None:
+        if isinstance(item, Live) and item.kind == "text" and item.kept != self.kept:
+            return
+        if len(self._news) >= MAX_UNREAD:
+            self._fall_behind()
+        if isinstance(item, Live) and self._is_behind:
+            return
+        if isinstance(item, Entry) and isinstance(item.event, ModelSaid):
+            self._is_behind = False
         last = self._news[-1] if self._news else None
         if isinstance(item, Live) and isinstance(last, Live) and (item.turn_id, item.kind) == (last.turn_id, last.kind):
-            self._news[-1] = Live(item.turn_id, item.kind, last.text + item.text)
+            self._news[-1] = Live(item.turn_id, item.kind, last.text + item.text, item.kept)
         else:
             self._news.append(item)
         self._bell.set()
+
+    def _fall_behind(self) -> None:
+        """Keep nothing for a reader who is too slow: what is committed can be read in the store."""
+        self._news = deque(item for item in self._news if isinstance(item, Failed))
+        self._is_behind = self._must_look = True
 
     def ring(self) -> None:
         """Wake the watcher without news, to look for itself."""
@@ -68,8 +88,8 @@ class Bus:
     def __init__(self) -> None:
         self._watchers: dict[str, set[Subscription]] = {}
 
-    def subscribe(self, session_id: str) -> Subscription:
-        subscription = Subscription()
+    def subscribe(self, session_id: str, *, kept: bool = False) -> Subscription:
+        subscription = Subscription(kept=kept)
         self._watchers.setdefault(session_id, set()).add(subscription)
         return subscription
 
@@ -78,6 +98,10 @@ class Bus:
         watchers.discard(subscription)
         if not watchers:
             self._watchers.pop(session_id, None)
+
+    def wants_kept(self, session_id: str) -> bool:
+        """Whether somebody waits for words until they are safe, so that they had better be made safe soon."""
+        return any(subscription.kept for subscription in self._watchers.get(session_id, ()))
 
     def ring(self, session_id: str) -> None:
         """Have the watchers look into the store for themselves."""

@@ -9,11 +9,13 @@ queue, the open turn and the lease are read in the store each time.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any
 
-from holdfast.engine import recover
-from holdfast.engine.admit import Admission
+from holdfast.engine import recover, replies
+from holdfast.engine.admit import Admission, refuse_closed_to_words
 from holdfast.engine.bus import Failed
+from holdfast.engine.byhand import Deed, Do
 from holdfast.engine.context import Context
 from holdfast.engine.hand import Ground, Hand, Memory, load, take_up
 from holdfast.engine.liveness import bury_dead_holder, bury_if_gone
@@ -22,11 +24,11 @@ from holdfast.engine.together import stop
 from holdfast.engine.turn import Playing, play
 from holdfast.model.errors import Busy, HoldfastError, InQuarantine, LeaseLost, NotSaved, Unavailable
 from holdfast.model.event import Event, Quarantined
+from holdfast.model.identity import Identity
 from holdfast.model.session import Session
 from holdfast.store import inputs, leases, log, sessions, workers
 from holdfast.store.database import Transaction
 from holdfast.store.leases import Lease
-from holdfast.store.workers import Identity
 
 logger = logging.getLogger(__name__)
 Prepare = Callable[[Session, Event], Playing]
@@ -55,6 +57,8 @@ class Coordinator:
         self._hands: dict[str, Hand] = {}
         self._memory: OrderedDict[str, Memory] = OrderedDict()
         self._leaving = False
+        self._wanted: set[str] = set()
+        """Turns of words that were said here and wait for a worker elsewhere: whoever said them is here and wants them answered."""
 
     @property
     def leaving(self) -> bool:
@@ -68,17 +72,25 @@ class Coordinator:
         began: Admission | None = None,
         policy: Policy | None = None,
         patient: bool = True,
+        wanted: str | None = None,
     ) -> None:
         """See to it that the session is served. `began` is the admission of a turn that has only just begun: it needs no recovery.
 
-        If another worker holds the session, wait to see whether it dies, unless not `patient`.
+        If another worker holds the session, wait to see whether it dies, unless not `patient`. The turn that is `wanted`
+        is gone on with, should that worker begin it and leave.
         """
         before = self._tasks.get(session_id)
-        work = self._serve(session_id, lease, began, policy, before, patient=patient)
+        task = self._start(session_id, self._serve(session_id, lease, began, policy, before, patient=patient))
+        if wanted is not None:
+            self._wanted.add(wanted)
+            task.add_done_callback(lambda _: self._wanted.discard(wanted))
+
+    def _start(self, session_id: str, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work, name=f"serve {session_id}")
         self._tasks[session_id] = task
         self._all.add(task)
         task.add_done_callback(lambda done: self._forget(session_id, done))
+        return task
 
     def _forget(self, session_id: str, task: "asyncio.Task[None]") -> None:
         self._all.discard(task)
@@ -94,6 +106,57 @@ class Coordinator:
         self._all.add(look)
         look.add_done_callback(self._all.discard)
         return True
+
+    async def between_turns(self, session_id: str, do: Do) -> Deed:
+        """Have something done in a session that we hold while no turn is open; what was committed.
+
+        Words that come meanwhile wait, and get their turn afterwards. Raises Busy if somebody else holds the
+        session, or a turn is open in it, and whatever the deed raises: then nothing was done. Cancelling it stops the deed.
+        """
+        if self._leaving:
+            raise Unavailable("this worker is about to stop and takes no more work")
+        done: asyncio.Future[Deed] = asyncio.get_running_loop().create_future()
+        task = self._start(session_id, self._hold(session_id, do, done, self._tasks.get(session_id)))
+        either: list[asyncio.Future[Any]] = [task, done]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not done.done():
+                await stop(task)
+        return done.result() if done.done() else _raised(task)
+
+    async def _hold(
+        self, session_id: str, do: Do, done: "asyncio.Future[Deed]", before: "asyncio.Task[None] | None"
+    ) -> None:
+        lease = await self._take_idle(session_id)
+        hand: Hand | None = None
+        try:
+            if before is not None:
+                await asyncio.wait({before})  # it has given the session back, and is about to end
+            hand = await self._take_up(lease, None)
+            self._hands[hand.id] = hand
+            deed = await do(hand, self._prepare(hand.session, hand.entries[0].event))
+            more = await hand.end_turn(deed.events, *deed.also)
+            done.set_result(deed)
+            self._remember(hand)
+            if more and hand.turn.id is not None:
+                began = Admission(hand.session, hand.turn.id, lease, began=True, entries=(hand.entries[-1],))
+                self.wake(session_id, lease, began=began)
+                hand.released = True
+        finally:
+            self._hands.pop(session_id, None)
+            await self._let_go(lease, hand)
+            if not done.done() and not self._leaving:
+                self.wake(session_id, patient=False)
+
+    async def _take_idle(self, session_id: str) -> Lease:
+        """The lease of a session in which nothing is open."""
+        try:
+            return await self._ground.database.write(_take_idle, session_id, self._ground.worker_id)
+        except Busy:
+            if await self.bury_dead_holder(session_id) is None:
+                raise
+            return await self._ground.database.write(_take_idle, session_id, self._ground.worker_id)
 
     def serves(self, session_id: str) -> bool:
         """Whether news of the session come over this worker's bus."""
@@ -226,16 +289,21 @@ class Coordinator:
         """Count the attempt and put right what the dead worker left, before anything acts."""
         draft = await self._ground.database.read(log.draft, hand.id)
         evidence = await self._ground.database.read(_evidence, hand)
+        turn_id, at = hand.turn.id or "", self._ground.clock.now()
+        if await self._ground.database.read(replies.is_expected, hand.id, turn_id):
+            policy = "continue"
+        ours: Policy | None = "continue" if hand.turn.id in self._wanted else None
         events = recover.plan(
             hand.entries,
             hand.turn,
             draft,
-            policy=policy or recover.POLICY[hand.session.summary.source],
+            policy=policy or ours or recover.POLICY[hand.session.summary.source],
             evidence=evidence,
             repeatable=playing.repeatable,
         )
         if isinstance(events[0], Quarantined):
-            await hand.commit(events)
+            reason = events[0].reason
+            await hand.commit(events, lambda tx: replies.gave_up(tx, hand.id, turn_id, reason, at=at))
             raise InQuarantine(f"session {hand.id} was put into quarantine: {events[0].reason}")
         await hand.commit(events, lambda tx: log.drop_draft(tx, hand.id))
 
@@ -262,6 +330,25 @@ class Coordinator:
             or sum(len(held.entries) for held in self._memory.values()) > REMEMBERED_EVENTS
         ):
             self._memory.popitem(last=False)
+
+
+def _raised(task: "asyncio.Task[None]") -> Deed:
+    """What kept a task from its deed."""
+    if task.cancelled():  # by nobody who waits for it: then that one would not be here
+        raise Unavailable("this worker is leaving; what was finished is kept, and can be gone on with")
+    task.result()
+    raise AssertionError("a task that does not raise has done its deed")
+
+
+def _take_idle(tx: Transaction, session_id: str, worker_id: str) -> Lease:
+    session = sessions.get(tx, session_id)
+    refuse_closed_to_words(session)
+    lease = leases.take(tx, session_id, worker_id)
+    if session.lease_worker == worker_id or any(item.said for item in inputs.waiting(tx, session_id)):
+        raise Busy(f"session {session_id} has a turn under way; wait for its end, or interrupt it")
+    if session.summary.open_turn is not None:
+        raise Busy(f"session {session_id} has a turn that was left open; say something to it, or resume it, first")
+    return lease
 
 
 def _has_work(tx: Transaction, session_id: str) -> bool:

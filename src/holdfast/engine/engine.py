@@ -1,27 +1,48 @@
 """What every face calls: open, say, watch, interrupt, approve, read. None of them writes SQL or builds context."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from holdfast.engine import admit
+from holdfast.engine import admit, byhand, handover, rewind
 from holdfast.engine.admit import Admission, Words
+from holdfast.engine.arrive import Arrival, Arrived, arrive
 from holdfast.engine.bus import Failed, Live, News, Subscription
 from holdfast.engine.coordinator import CLOSED, Coordinator
+from holdfast.engine.drafts import Drafts
 from holdfast.engine.hand import Ground
+from holdfast.engine.janitor import Chore
+from holdfast.engine.processes import Processes, Running
+from holdfast.engine.reset import NEVER, Leaving, Resets
+from holdfast.engine.rewind import Taken
+from holdfast.engine.titles import Titles
 from holdfast.engine.together import stop, whole
-from holdfast.model.errors import Conflict, Invalid, Unavailable
-from holdfast.model.event import EndReason, Entry, ModelChanged, SessionOpened, TurnEnded, UserSaid
+from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
+from holdfast.model.event import (
+    Compacted,
+    CompactionFailed,
+    CompactionUndone,
+    EndReason,
+    Entry,
+    ModelChanged,
+    Reopened,
+    SessionOpened,
+    Source,
+    TurnEnded,
+    UserSaid,
+)
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
-from holdfast.store import approvals, inputs, log, owners, sessions, workers
+from holdfast.store import aliases, approvals, inputs, log, owners, processes, sessions, workers
 from holdfast.store.approvals import Approval
 from holdfast.store.database import Transaction
 from holdfast.store.inputs import Input, Mode
+from holdfast.store.log import Draft
 
 DRAIN_SECONDS = 10.0
 
@@ -47,6 +68,22 @@ class Opened(msgspec.Struct, frozen=True):
     """How many other sessions the reference, if it was a title, would have meant as well."""
 
 
+class Received:
+    """A request that was taken in, and its turn as it is played. It must be closed; that does not stop the turn."""
+
+    def __init__(self, engine: "Engine", arrived: Arrived, subscription: Subscription) -> None:
+        self.arrived = arrived
+        self._engine = engine
+        self._subscription = subscription
+
+    def follow(self) -> AsyncGenerator[Entry | Live, None]:
+        """Committed events and live text, to the end of the turn. Raises what kept it from being played or recorded."""
+        return self._engine.follow(self.arrived.admission, self._subscription)
+
+    def close(self) -> None:
+        self._engine.ground.bus.unsubscribe(self.arrived.admission.session.id, self._subscription)
+
+
 class Engine:
     """One per worker. It must be closed, and may then leave turns open for the next worker to take up."""
 
@@ -54,8 +91,16 @@ class Engine:
         self.ground = ground
         self._coordinator = coordinator
         self._default_model = default_model
+        self.titles: Titles | None = None
+        """What gives titles to sessions without one, where that is wanted."""
         self._opened: set[str] = set()
         """Sessions that this worker has open, though another may be their owner."""
+        self.processes: Processes | None = None
+        """The background processes of the store, where there is somebody who looks after them."""
+        self.resets = Resets(ground, NEVER, None)
+        """What puts new sessions in the place of others: when they are due for it, where that is wanted, and by hand."""
+        self.chores: Sequence[Chore] = ()
+        """What a janitor of this worker sees to beside the sessions of the dead."""
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails when this worker was declared dead: it holds nothing any more and must stop."""
 
@@ -67,10 +112,11 @@ class Engine:
             opened = Opened(found.session, new=False, others=found.others)
         else:
             owner = self.ground.worker_id if opening.own else None
+            renewed = await self.freshen_channel(opening.channel)
             session, new = await database.write(
                 _create, self.ground.ids.make(SESSION), self._fact(opening), owner, at=at
             )
-            opened = Opened(session, new=new)
+            opened = Opened(session, new=new or renewed)
         if opening.own:
             await self._own(opened.session)
         if opening.model is not None and opened.session.summary.model != opening.model:
@@ -79,6 +125,44 @@ class Engine:
             session = await database.write(log.append_unheld, opened.session.id, [changed], at=at)
             return msgspec.structs.replace(opened, session=session)
         return opened
+
+    async def freshen_channel(self, channel: str | None) -> bool:
+        """Have the channel's session reset if it is due for that and nothing holds it back; whether that was done."""
+        if channel is None:
+            return False
+        current = await self.ground.database.read(aliases.current, channel)
+        return current is not None and (await self.freshen(current)).id != current
+
+    async def freshen(self, session_id: str) -> Session:
+        """The session to go on with: this one, or a new one that takes its place because a reset was due.
+
+        The new one's log begins with a `renewed` event, whose notice says what happened and how to undo it.
+        """
+        session = await self.ground.database.read(sessions.get, session_id)
+        return self._moved(session_id, await self.resets.freshen(session))
+
+    async def begin_anew(self, session_id: str, leaving: Leaving = "keep") -> Session:
+        """A new session in the place of this one; what runs in the background is stopped, kept or handed over. Raises Busy."""
+        session = await self.ground.database.read(sessions.get, session_id)
+        return self._moved(session_id, await self.resets.begin_anew(session, leaving))
+
+    async def running(self, session_id: str) -> list[Running]:
+        """The background processes of a session that live, as they were last seen."""
+        if self.processes is None:
+            return []
+        found = await self.ground.database.read(processes.of_session, session_id)
+        return [(one, self.processes.judge(one)) for one in found if one.ended_at is None]
+
+    async def undo_reset(self, session_id: str) -> Session:
+        """The session before, in the place of one that began with a reset, within a day. Raises Invalid, NotFound or Busy."""
+        return self._moved(session_id, await self.resets.undo(session_id))
+
+    def _moved(self, session_id: str, to: Session) -> Session:
+        """What this worker had open it has open in the other's place."""
+        if to.id != session_id and session_id in self._opened:
+            self._opened.discard(session_id)
+            self._opened.add(to.id)
+        return to
 
     async def _own(self, session: Session) -> None:
         """Become the session's owner; if a living worker has it open, with the first words after that one has left."""
@@ -112,10 +196,7 @@ class Engine:
 
         Raises Conflict in a worker that was declared dead, Unavailable in one that is about to stop.
         """
-        if self.death.done():
-            self.death.result()
-        if self._coordinator.leaving:
-            raise Unavailable("this worker is about to stop and takes no more work")
+        self._refuse_when_leaving()
         parts = (Text(said),) if isinstance(said, str) else said
         if not parts:
             raise Invalid("there is nothing to say")
@@ -125,6 +206,26 @@ class Engine:
     async def _admit(self, session_id: str, words: Words) -> Admission:
         at, worker_id, owns = self.ground.clock.now(), self.ground.worker_id, session_id in self._opened
         admission = await self.ground.database.write(_admit, session_id, words, owns=owns, worker_id=worker_id, at=at)
+        self._set_going(admission)
+        return admission
+
+    async def admit_by(self, work: Callable[[Transaction], Admission | None]) -> Admission | None:
+        """Have a function of a transaction admit words beside what else it writes, and see to it that they are played.
+
+        It names this worker as the one that takes the lease. Raises what the function raises, and as `admit`.
+        """
+        self._refuse_when_leaving()
+        return await whole(self._admit_by(work))
+
+    async def _admit_by(self, work: Callable[[Transaction], Admission | None]) -> Admission | None:
+        admission = await self.ground.database.write(work)
+        if admission is not None:
+            self._set_going(admission)
+        return admission
+
+    def _set_going(self, admission: Admission) -> None:
+        """See to it that what was admitted is played."""
+        session_id = admission.session.id
         if admission.began:
             for entry in admission.entries:
                 self.ground.bus.publish(session_id, entry)
@@ -133,8 +234,48 @@ class Engine:
             # Whoever repeats a request wants it done, also if the one who was at it has died.
             self._coordinator.wake(session_id, policy="continue")
         elif not self._coordinator.note(session_id):
-            self._coordinator.wake(session_id)
-        return admission
+            self._coordinator.wake(session_id, wanted=admission.turn_id)
+
+    def _refuse_when_leaving(self) -> None:
+        if self.death.done():
+            self.death.result()
+        if self._coordinator.leaving:
+            raise Unavailable("this worker is about to stop and takes no more work")
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._coordinator.leaving or self.death.done()
+
+    async def receive(self, arrival: Arrival) -> Received:
+        """Take a client's request in and see to it that its turn is played; returns once it is safe.
+
+        As `admit`, for one who may not know which session it speaks to. Close what is returned.
+        """
+        self._refuse_when_leaving()
+        return await whole(self._receive(arrival))
+
+    async def _receive(self, arrival: Arrival) -> Received:
+        await self.freshen_channel(arrival.channel)
+        at, worker_id = self.ground.clock.now(), self.ground.worker_id
+        try:
+            arrived = await self.ground.database.write(arrive, arrival, worker_id=worker_id, at=at)
+        except Busy as e:
+            # Whoever would rather not wait need not wait for the dead.
+            if e.session_id is None or await self._coordinator.bury_dead_holder(e.session_id) is None:
+                raise
+            arrived = await self.ground.database.write(arrive, arrival, worker_id=worker_id, at=at)
+        session_id = arrived.admission.session.id
+        received = Received(self, arrived, self.ground.bus.subscribe(session_id))
+        self._set_going(arrived.admission)
+        return received
+
+    async def follow(self, admission: Admission, subscription: Subscription) -> AsyncGenerator[Entry | Live, None]:
+        """The turn of an admission to its end, for a watcher who subscribed before it was set going."""
+        first = 1 if admission.repeated else admission.session.seq + 1 - len(admission.entries)
+        session_id = admission.session.id
+        async with aclosing(self._follow(session_id, first, subscription, told=admission.began)) as news:
+            async for item in _of_turn(news, admission.turn_id):
+                yield item
 
     async def say(
         self,
@@ -153,9 +294,8 @@ class Engine:
         subscription = self.ground.bus.subscribe(session_id)
         try:
             admission = await self.admit(session_id, said, mode=mode, caller=caller, key=key)
-            first = 1 if admission.repeated else admission.session.seq + 1 - len(admission.entries)
-            async with aclosing(self._follow(session_id, first, subscription, told=admission.began)) as news:
-                async for item in _of_turn(news, admission.turn_id):
+            async with aclosing(self.follow(admission, subscription)) as news:
+                async for item in news:
                     yield item
         finally:
             self.ground.bus.unsubscribe(session_id, subscription)
@@ -172,6 +312,16 @@ class Engine:
         finally:
             self.ground.bus.unsubscribe(session_id, subscription)
 
+    async def news(self, session_id: str, *, after: int = 0) -> AsyncGenerator[News, None]:
+        """As `watch`, for a face that shows words once they are safe, and tells of turns that broke."""
+        subscription = self.ground.bus.subscribe(session_id, kept=True)
+        try:
+            async with aclosing(self._follow(session_id, after + 1, subscription)) as news:
+                async for item in news:
+                    yield item
+        finally:
+            self.ground.bus.unsubscribe(session_id, subscription)
+
     async def _follow(
         self, session_id: str, first: int, subscription: Subscription, *, told: bool = False
     ) -> AsyncGenerator[News, None]:
@@ -182,6 +332,7 @@ class Engine:
         ringer = asyncio.create_task(
             self._ring_on_news(session_id, subscription, told=told), name=f"watch {session_id}"
         )
+        drafts = Drafts()
         try:
             look = not told
             while True:
@@ -193,9 +344,12 @@ class Engine:
                         first += 1
                         yield item
                 elif item is not None or look:  # others have written, too
-                    for entry in await self.ground.database.read(log.read, session_id, first=first):
+                    entries, draft = await self.ground.database.read(_written, session_id, first=first)
+                    for entry in entries:
                         first = entry.seq + 1
                         yield entry
+                    for live in [] if self._coordinator.serves(session_id) else drafts.news(draft):
+                        yield live
                     look = False
                 else:
                     look = await subscription.wait()
@@ -222,9 +376,11 @@ class Engine:
             self._coordinator.wake(session_id)
         return True
 
-    async def approve(self, session_id: str, turn_id: str, call_id: str, *, allowed: bool, by: str) -> None:
-        """Answer a question, once. Raises NotFound, or Conflict if somebody answered before."""
-        answer = {"allowed": allowed, "by": by, "at": self.ground.clock.now()}
+    async def approve(
+        self, session_id: str, turn_id: str, call_id: str, *, allowed: bool, by: str, reason: str = ""
+    ) -> None:
+        """Answer a question, once; the model is told the reason. Raises NotFound, or Conflict if somebody answered before."""
+        answer = {"allowed": allowed, "by": by, "reason": reason, "at": self.ground.clock.now()}
         await self.ground.database.write(approvals.answer, session_id, turn_id, call_id, **answer)  # type: ignore[arg-type]
 
     async def questions(self, session_id: str) -> list[Approval]:
@@ -239,6 +395,72 @@ class Engine:
             return session, log.read_whole(tx, session)
 
         return await self.ground.database.read(work)
+
+    async def waiting(self, session_id: str) -> list[Input]:
+        """Words that wait for their turn, the oldest first."""
+        found = await self.ground.database.read(inputs.waiting, session_id)
+        return [item for item in found if item.said is not None]
+
+    async def rewind(self, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo") -> Taken:
+        """Take the newest turns back; they stay in the log. Raises Busy while one is open, Invalid if there is none."""
+        await self._coordinator.bury_dead_holder(session_id)
+        return await self.ground.database.write(
+            rewind.rewind, session_id, count=count, why=why, at=self.ground.clock.now()
+        )
+
+    async def compact(self, session_id: str, about: str = "") -> Compacted | CompactionFailed:
+        """Make the context smaller now, with what matters most in the person's words; the event that tells what came of it.
+
+        Raises Busy while a turn is open or another worker holds the session. Cancelling it stops the work; what
+        was finished of the summary is kept for the next time.
+        """
+        [event] = (await self._coordinator.between_turns(session_id, byhand.compacting(about))).events
+        assert isinstance(event, Compacted | CompactionFailed), "that is what it commits"
+        return event
+
+    async def undo_compaction(self, session_id: str) -> CompactionUndone:
+        """Show the model again what was shown before the newest compaction. Raises Invalid if there is none, and Busy as `compact`."""
+        [event] = (await self._coordinator.between_turns(session_id, byhand.undoing)).events
+        assert isinstance(event, CompactionUndone), "that is what it commits"
+        return event
+
+    async def fork(self, session_id: str, *, at_seq: int | None = None, source: Source | None = None) -> Session:
+        """A new session with the log of this one, or the part of it up to an event."""
+        new_id, at = self.ground.ids.make(SESSION), self.ground.clock.now()
+        return await self.ground.database.write(sessions.fork, session_id, new_id, at=at, at_seq=at_seq, source=source)
+
+    async def bookmark(self, name: str, session_id: str) -> None:
+        """Let the name lead to this session, from now on and until it is given to another."""
+        await self.ground.database.write(aliases.point, name, session_id, at=self.ground.clock.now())
+
+    async def bookmarked(self, name: str) -> str | None:
+        """The session that a name leads to; None if there is none, or it lies in the trash."""
+        return await self.ground.database.read(_bookmarked, name)
+
+    async def keep_open(self, session_id: str, reason: str = "another terminal has it open") -> bool:
+        """Own the session from now on, if whoever owned it is gone, and reopen it if it was ended with that one.
+
+        False if a living worker owns it. For one that has the session open already.
+        """
+        session = await self.ground.database.read(sessions.get, session_id)
+        for worker_id in {session.owner_worker, session.lease_worker} - {None, self.ground.worker_id}:
+            await self._coordinator.bury_if_gone(worker_id)  # type: ignore[arg-type] # None is taken out
+        self._opened.add(session_id)
+        return await self.ground.database.write(
+            _keep_open, session_id, self.ground.worker_id, reason, at=self.ground.clock.now()
+        )
+
+    async def ask_to_hand_over(self, session_id: str) -> None:
+        """Ask whoever has the session open to leave it to this worker. The question is put where approvals are."""
+        at, worker_id = self.ground.clock.now(), self.ground.worker_id
+        await self.ground.database.write(handover.ask, session_id, worker_id, at=at)
+
+    async def hand_over(self, session_id: str, to_worker: str) -> bool:
+        """Leave the session to another worker that asked for it; False if it is not ours, or that one is gone."""
+        handed = await self.ground.database.write(owners.hand_over, session_id, self.ground.worker_id, to_worker)
+        if handed:
+            self._opened.discard(session_id)
+        return handed
 
     def take_up(self, session_id: str) -> None:
         """See to a session that has something to do, unless somebody else does already."""
@@ -266,6 +488,8 @@ class Engine:
     async def close(self, reason: str = "it left") -> None:
         """Leave. Whatever is still open is as a crash would have left it, and is taken up by whoever comes next."""
         await self._coordinator.drain(0)
+        if self.titles is not None:
+            await self.titles.close()
         if self.death.done():
             self.death.exception()
             return
@@ -274,6 +498,26 @@ class Engine:
         await self.ground.database.write(
             _part, self.ground.worker_id, f"{CLOSED}: {reason}", at=self.ground.clock.now()
         )
+
+
+def _written(tx: Transaction, session_id: str, *, first: int) -> tuple[list[Entry], Draft | None]:
+    return log.read(tx, session_id, first=first), log.draft(tx, session_id)
+
+
+def _bookmarked(tx: Transaction, name: str) -> str | None:
+    session_id = aliases.current(tx, name)
+    if session_id is None or sessions.get(tx, session_id).summary.trashed_at is not None:
+        return None
+    return session_id
+
+
+def _keep_open(tx: Transaction, session_id: str, worker_id: str, reason: str, *, at: int) -> bool:
+    if not owners.attach(tx, session_id, worker_id):
+        return False
+    session = sessions.get(tx, session_id)
+    if session.summary.ended_at is not None and session.lease_worker is None:
+        log.append_unheld(tx, session_id, [Reopened(reason=reason)], at=at)
+    return True
 
 
 def _ask_to_stop(tx: Transaction, session_id: str, request: Input, *, at: int) -> bool:

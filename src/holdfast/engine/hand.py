@@ -6,18 +6,23 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from holdfast.engine import replies
+from holdfast.engine.beginning import begin
 from holdfast.engine.bus import Bus, Live, News
 from holdfast.engine.context import Context
 from holdfast.engine.together import whole
-from holdfast.model.event import Ended, Entry, Event, ModelSaid, Reopened, TurnStarted
+from holdfast.model.event import Ended, Entry, Event, ModelSaid, Reopened
 from holdfast.model.ids import Ids
 from holdfast.model.session import Session
 from holdfast.model.times import Clock
 from holdfast.model.turn import Turn, fold_turn, turn_of
-from holdfast.store import approvals, inputs, leases, log, sessions
+from holdfast.store import approvals, histories, inputs, leases, log, sessions
 from holdfast.store.database import Database, Transaction
 from holdfast.store.inputs import Input
 from holdfast.store.leases import Lease
+
+MANY = 5_000
+"""Events that are taken in on a thread, so that nobody else has to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ class Hand:
     """Set when this worker is about to leave: the step in hand is finished, no other begun."""
     inherited: bool = False
     """Whether this worker finishes what was left by one that would have ended the session: then it does so itself."""
+    kept: str = ""
+    """How much of what was said stands in the draft."""
     _order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -96,7 +103,7 @@ class Hand:
             self.context.add(entry)
             self.turn = fold_turn(self.turn, entry.event)
             if isinstance(entry.event, ModelSaid):
-                self.said = ""
+                self.said = self.kept = ""
             self.tell(entry)
 
     def tell(self, item: News) -> None:
@@ -105,6 +112,8 @@ class Hand:
     def stream(self, kind: str, text: str) -> None:
         """Pass on words that are not committed yet."""
         assert self.turn.id is not None, "only a turn has live text"
+        if kind == "restarted":
+            self.kept = ""
         self.tell(Live(self.turn.id, kind, text))  # type: ignore[arg-type] # one of the three kinds
 
     async def keep_draft(self, body: str) -> None:
@@ -118,6 +127,13 @@ class Hand:
 
         turn_id = self.turn.id
         self._note_waiting(turn_id, await self.ground.database.write(work))
+        self._tell_kept(turn_id, body)
+
+    def _tell_kept(self, turn_id: str, body: str) -> None:
+        """Pass on what has become safe, unless the reply has begun anew or is committed by now."""
+        if turn_id == self.turn.id and len(body) > len(self.kept) and self.said.startswith(body):
+            self.tell(Live(turn_id, "text", body[len(self.kept) :], kept=True))
+            self.kept = body
 
     async def look_for_input(self) -> None:
         turn_id = self.turn.id
@@ -152,25 +168,30 @@ class Hand:
             self.waiting = [item for item in self.waiting if item.mode != "steer"]
             self._take_in(added)
 
-    async def end_turn(self, events: Sequence[Event]) -> bool:
+    async def end_turn(self, events: Sequence[Event], *also: Callable[[Transaction], object]) -> bool:
         """Commit the end of the turn and, in the same transaction, begin the next one that waits or give the session back.
 
         True if another turn has begun. Cancelling it waits until it is known what has happened.
         """
-        return await whole(self._end_turn(events))
+        return await whole(self._end_turn(events, also))
 
-    async def _end_turn(self, events: Sequence[Event]) -> bool:
+    async def _end_turn(self, events: Sequence[Event], also: Sequence[Callable[[Transaction], object]]) -> bool:
         async with self._order:
             at = self.ground.clock.now()
 
             def work(tx: Transaction) -> tuple[Session, list[Entry], bool]:
                 session = log.append(tx, self.lease, events, at=at)
+                for more_work in also:
+                    more_work(tx)
                 if events:
+                    if session.summary.source == "api":
+                        histories.catch_up(tx, session)
+                    session = replies.ended(tx, self.lease, session, self.entries, events, at=at)
                     log.drop_draft(tx, self.id)
                     approvals.withdraw(tx, self.id, at=at)
                 following = None if self.pause.is_set() else inputs.take_next(tx, self.id)
                 if following is not None:
-                    beginning = [*reopening(session), *begin(following, self.lease.worker_id)]
+                    beginning = [*reopening(session), *begin(tx, session, following, self.lease.worker_id)]
                     session = log.append(tx, self.lease, beginning, at=at)
                 else:
                     session = self._end_inherited(tx, session, at)
@@ -207,12 +228,6 @@ def reopening(session: Session) -> list[Event]:
     return [] if session.summary.ended_at is None else [Reopened(reason="somebody spoke to it")]
 
 
-def begin(following: Input, worker_id: str) -> list[Event]:
-    """The events that start the turn of an input."""
-    assert following.said is not None, "only words start a turn"
-    return [TurnStarted(turn_id=following.turn_id, worker_id=worker_id), following.said]
-
-
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What a worker remembers of a session between turns."""
@@ -226,6 +241,7 @@ def take_up(ground: Ground, lease: Lease, session: Session, memory: Memory, news
     for entry in news:
         memory.entries.append(entry)
         memory.context.add(entry)
+    memory.context.weigh(0)  # here, because it may take a while
     return Hand(ground, lease, session, memory.entries, memory.context, turn_of(memory.entries))
 
 
@@ -239,7 +255,10 @@ async def load(ground: Ground, lease: Lease, memory: Memory) -> Hand:
         return session, news, inputs.waiting(tx, session.id)
 
     session, news, waiting = await ground.database.read(work)
-    hand = take_up(ground, lease, session, memory, news)
+    if len(news) > MANY:
+        hand = await asyncio.to_thread(take_up, ground, lease, session, memory, news)
+    else:
+        hand = take_up(ground, lease, session, memory, news)
     hand.waiting = waiting
     hand.mind_the_waiting()
     return hand

@@ -12,22 +12,24 @@ that is killed leaves the rest to the next one, and two at once share the work.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from holdfast.engine import replies
 from holdfast.engine.hand import Ground
-from holdfast.engine.liveness import fate
 from holdfast.engine.recover import POLICY
 from holdfast.engine.together import all_of
+from holdfast.identity import fate
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Ended
+from holdfast.model.identity import Identity
 from holdfast.model.times import MINUTE
 from holdfast.store import log as logs
 from holdfast.store import owners, sessions, workers
 from holdfast.store.database import Transaction
-from holdfast.store.workers import Identity, Worker
+from holdfast.store.workers import Worker
 
 logger = logging.getLogger(__name__)
 GLANCE_SECONDS = 1.0
@@ -99,17 +101,27 @@ def first_look(worker: Worker, ours: Identity) -> Verdict:
     return judge(worker, Seen(worker.beat, 0.0), ours, monotonic=0.0, stale_seconds=0.0)
 
 
+Chore = Callable[[], Awaitable[Sequence[Deed]]]
+"""Something else that a sweep sees to; what it did."""
 SeeTo = Callable[[str, list[Deed]], Coroutine[Any, Any, None]]
 
 
 class Janitor:
     """One per long-lived worker. `wake` has a session's turn taken up again by this worker's engine."""
 
-    def __init__(self, ground: Ground, ours: Identity, pace: Pace, wake: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        ours: Identity,
+        pace: Pace,
+        wake: Callable[[str], None],
+        chores: Sequence[Chore] = (),
+    ) -> None:
         self._ground = ground
         self._ours = ours
         self._pace = pace
         self._wake = wake
+        self._chores = chores
         self._seen: dict[str, Seen] = {}
 
     async def work(self) -> None:
@@ -138,6 +150,8 @@ class Janitor:
         judged, deeds = await self._bury_the_dead()
         deeds += await self._see_to_what_they_left()
         deeds += await self._end_idle()
+        for chore in self._chores:
+            deeds += await chore()
         return Sweep(judged, deeds)
 
     async def _bury_the_dead(self) -> tuple[list[tuple[Worker, Verdict]], list[Deed]]:
@@ -203,7 +217,9 @@ class Janitor:
     async def _recover_orphan(self, session_id: str, deeds: list[Deed]) -> None:
         """Take up a turn that nobody works on, or end its session where only a person should go on."""
         session = await self._ground.database.read(sessions.get, session_id)
-        if session.summary.source in CONTINUED:
+        turn_id = session.summary.open_turn or ""
+        expected = await self._ground.database.read(replies.is_expected, session_id, turn_id)
+        if session.summary.source in CONTINUED or expected:
             self._wake(session_id)
             deeds.append(Deed("recovering", session_id=session_id, evidence=NOBODY))
         elif session.owner_worker is None and await self._ground.database.write(

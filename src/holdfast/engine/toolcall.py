@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from holdfast.engine import replies
 from holdfast.engine.hand import Hand
 from holdfast.engine.together import all_of
 from holdfast.model.asking import ToolSpec
@@ -95,8 +96,13 @@ async def _ask_first(hand: Hand, acting: Acting, able: Ready, risk: str) -> None
         await hand.commit([_started(hand, able.call)])
         await _run(hand, acting, able)
         return
-    why = "nobody answered in time" if allowed is None else "the person said no"
+    why = "nobody answered in time" if allowed is None else await _refusal(hand, able.call)
     await _end(hand, able.call, "denied", Output.say(f"Not run: {risk}, so a person was asked, and {why}.", ok=False))
+
+
+async def _refusal(hand: Hand, call: ToolCall) -> str:
+    reason = await hand.ground.database.read(approvals.reason, hand.id, _turn_id(hand), call.id)
+    return f"the person said no: {reason}" if reason else "the person said no"
 
 
 async def _answer(hand: Hand, acting: Acting, call: ToolCall, question: str) -> bool | None:
@@ -107,8 +113,11 @@ async def _answer(hand: Hand, acting: Acting, call: ToolCall, question: str) -> 
     if await database.read(approvals.get, *place) is None:
         asked = ApprovalAsked(turn_id=turn_id, call_id=call.id, question=question)
 
+        at, known = hand.ground.clock.now(), tuple(hand.entries)
+
         def put(tx: Transaction) -> None:
-            approvals.ask(tx, *place, question, at=hand.ground.clock.now())
+            approvals.ask(tx, *place, question, at=at)
+            replies.ask(tx, hand.id, known, asked, call, at=at)
 
         await hand.commit([asked], put)
     try:

@@ -10,11 +10,16 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine import brief, room, size
 from holdfast.engine.ask import Asking, ask, spent
+from holdfast.engine.compact import Compacting, compact, tidy_up
 from holdfast.engine.hand import Hand
-from holdfast.engine.steps import Act, Ask, CloseUnknown, Finish, next_step
+from holdfast.engine.room import ENOUGH, Room
+from holdfast.engine.steps import Act, Ask, CloseUnknown, Compact, Finish, Step, next_step
+from holdfast.engine.terms import offered, under
 from holdfast.engine.together import stop
 from holdfast.engine.toolcall import Acting, act
+from holdfast.model.asking import ToolSpec
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, TurnEnded, TurnOutcome
 from holdfast.model.turn import close, close_call, half_said
@@ -30,6 +35,8 @@ class Playing(msgspec.Struct, frozen=True):
     acting: Acting
     max_steps: int
     turn_seconds: float
+    compacting: Compacting | None = None
+    """Without it the context is never compacted, and a model whose window is full ends the turn."""
 
     def repeatable(self, name: str) -> bool:
         try:
@@ -44,7 +51,7 @@ async def play(hand: Hand, playing: Playing) -> bool:
     False if the worker is about to leave and a turn was left open for the next one to take up.
     """
     turn_id, deadline = None, 0.0
-    while (step := next_step(hand.turn, repeatable=playing.repeatable, max_steps=playing.max_steps)) is not None:
+    while (step := _next(hand, playing)) is not None:
         if hand.turn.id != turn_id:
             turn_id, deadline = hand.turn.id, hand.ground.clock.monotonic() + playing.turn_seconds
         if isinstance(step, Finish):
@@ -61,26 +68,70 @@ async def play(hand: Hand, playing: Playing) -> bool:
     return True
 
 
-async def _do(hand: Hand, playing: Playing, step: Ask | Act | CloseUnknown) -> None:
+def _next(hand: Hand, playing: Playing) -> Step | None:
+    return next_step(
+        hand.turn,
+        repeatable=playing.repeatable,
+        max_steps=playing.max_steps,
+        room=lambda: _room(hand, playing),
+    )
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """What goes with every request beside the messages, and how many tokens it is guessed to take."""
+
+    system: str
+    tools: tuple[ToolSpec, ...]
+    tokens: int
+
+
+def frame(hand: Hand, playing: Playing) -> Frame:
+    terms = hand.turn.terms
+    system = terms.system or hand.context.system or playing.asking.system
+    tools = offered(terms, playing.acting.toolbox.specs())
+    if playing.compacting is not None:
+        tools = brief.fitting(system, tools, playing.compacting.window)
+    return Frame(system, tools, size.of_frame(system, tools))
+
+
+def _room(hand: Hand, playing: Playing) -> Room:
+    """Whether the context leaves room for another reply."""
+    context, compacting = hand.context, playing.compacting
+    if compacting is None:
+        return ENOUGH if context.refused is None else Room("none", context.refused, room.TOO_LONG)
+    return room.judge(context, frame(hand, playing).tokens, compacting.bounds(context), hand.turn.id or "")
+
+
+async def _compact(hand: Hand, playing: Playing) -> None:
+    assert playing.compacting is not None, "nobody else says that room is short"
+    outcome = await compact(hand, playing.compacting, frame(hand, playing).tokens)
+    if outcome is not None:
+        await hand.commit([outcome], tidy_up(outcome, hand.id))
+
+
+async def _do(hand: Hand, playing: Playing, step: Ask | Compact | Act | CloseUnknown) -> None:
     """Take one step, or as much of it as is left before somebody asks the turn to stop."""
     match step:
         case CloseUnknown(calls):
             await hand.commit([close_call(hand.turn, call) for call in calls])
         case Act(calls):
-            await _unless_stopped(hand, act(hand, playing.acting, calls))
+            await unless_stopped(hand, act(hand, playing.acting, calls))
+        case Compact():
+            await unless_stopped(hand, _compact(hand, playing))
         case Ask():
+            before = hand.session.seq
             await hand.join_steering()
+            if hand.session.seq != before:
+                return  # there may be no room for a reply any more
             assert hand.turn.id is not None, "the model is asked within a turn"
+            around = frame(hand, playing)
             request = hand.context.request(
-                hand.turn.id,
-                model=playing.asking.model,
-                system=playing.asking.system,
-                tools=playing.acting.toolbox.specs(),
+                hand.turn.id, model=playing.asking.model, system=around.system, tools=around.tools
             )
-            await _unless_stopped(hand, ask(hand, playing.asking, request))
+            await unless_stopped(hand, ask(hand, playing.asking, under(hand.turn.terms, request)))
 
 
-async def _unless_stopped(hand: Hand, work: Coroutine[Any, Any, None]) -> None:
+async def unless_stopped(hand: Hand, work: Coroutine[Any, Any, None]) -> None:
     """Wait for the work, but no longer than until the turn is asked to stop."""
     task = asyncio.ensure_future(work)
     bell = asyncio.ensure_future(hand.stop.wait())
@@ -108,4 +159,11 @@ def _closing(hand: Hand, outcome: TurnOutcome, reason: str, code: str = "") -> l
 def _ending(hand: Hand, step: Finish) -> TurnEnded:
     assert hand.turn.id is not None
     usage = spent(hand.entries, hand.turn.id)
-    return TurnEnded(turn_id=hand.turn.id, outcome=step.outcome, reason=step.reason, code=step.code, usage=usage)
+    return TurnEnded(
+        turn_id=hand.turn.id,
+        outcome=step.outcome,
+        reason=step.reason,
+        code=step.code,
+        usage=usage,
+        awaiting=step.awaiting,
+    )

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.engine.fill import Fill
 from holdfast.engine.janitor import Verdict
+from holdfast.engine.processes import Running
 from holdfast.engine.recover import MAX_ATTEMPTS, POLICY, attempts
 from holdfast.model.event import (
     ApprovalAnswered,
@@ -17,12 +19,21 @@ from holdfast.model.event import (
     CompactionUndone,
     Ended,
     Entry,
+    Event,
     Forked,
+    MessagePinned,
+    MessageUnpinned,
+    ProcessEnded,
+    ProcessesLeft,
+    ProcessesReceived,
+    ProcessExpired,
     Quarantined,
     Recovered,
+    Renewed,
     Reopened,
     ResetSkipped,
     Restored,
+    Rewound,
     ToolEnded,
     Trashed,
     TurnEnded,
@@ -52,6 +63,12 @@ class Why(msgspec.Struct, frozen=True):
     next: str
     attempts: int
     questions: list[Approval]
+    fill: Fill | None = None
+    """How full its context is, if the window of its model was given."""
+    processes: list[Running] = []
+    """Its background processes that live, each judged."""
+    reset: str = ""
+    """When it is reset by itself, or what holds that back."""
 
 
 def explain(
@@ -62,6 +79,9 @@ def explain(
     questions: list[Approval],
     *,
     idle_minutes: int,
+    fill: Fill | None = None,
+    processes: Sequence[Running] = (),
+    reset: str = "",
 ) -> Why:
     """All that can be said. Pure."""
     turn = turn_of(entries)
@@ -75,6 +95,9 @@ def explain(
         next=coming(session, verdict, questions, tried, idle_minutes=idle_minutes),
         attempts=tried,
         questions=questions,
+        fill=fill,
+        processes=list(processes),
+        reset=reset,
     )
 
 
@@ -135,14 +158,20 @@ def decided(entry: Entry) -> Decision | None:
             told = f"taken up after a crash, attempt {event.attempt}: {event.action}", event.evidence
         case Quarantined():
             told = "put into quarantine", event.reason
-        case ResetSkipped():
-            told = "a reset was skipped", f"{event.reason} {', '.join(event.processes)}".strip()
         case Compacted():
-            told = f"compacted to epoch {event.epoch} ({event.how})", f"events up to {event.upto_seq}"
+            sizes = f", {event.tokens_before:,} → {event.tokens_after:,} tokens" if event.tokens_before else ""
+            why = f"; {event.reason}" if event.reason else ""
+            told = f"compacted to epoch {event.epoch} ({event.how})", f"events up to {event.upto_seq}{sizes}{why}"
         case CompactionFailed():
             told = "a compaction failed", event.reason
+        case MessagePinned():
+            told = f"message {event.seq} was pinned", ""
+        case MessageUnpinned():
+            told = f"message {event.seq} is no longer pinned", ""
         case CompactionUndone():
             told = f"a compaction was undone, back to epoch {event.epoch}", ""
+        case Rewound():
+            told = f"what was said after event {event.to_seq} was taken back", event.why
         case Forked():
             told = f"forked from {event.parent_id}", f"at event {event.at_seq}"
         case Trashed():
@@ -152,7 +181,8 @@ def decided(entry: Entry) -> Decision | None:
         case ApprovalAsked():
             told = f"a person was asked about call {event.call_id}", event.question
         case ApprovalAnswered():
-            told = f"call {event.call_id} was {'allowed' if event.allowed else 'refused'}", f"by {event.by}"
+            reason = f": {event.reason}" if event.reason else ""
+            told = f"call {event.call_id} was {'allowed' if event.allowed else 'refused'}", f"by {event.by}{reason}"
         case TurnEnded() if event.outcome != "done":
             told = f"a turn was {event.outcome}", event.reason
         case ToolEnded() if event.outcome == "unknown":
@@ -161,5 +191,27 @@ def decided(entry: Entry) -> Decision | None:
                 "its worker stopped before a result was recorded",
             )
         case _:
-            return None
+            beside = _beside_the_words(event)
+            if beside is None:
+                return None
+            told = beside
     return Decision(entry.seq, entry.at, entry.kind, *told)
+
+
+def _beside_the_words(event: Event) -> tuple[str, str] | None:
+    """What was decided about resets and processes."""
+    match event:
+        case Renewed():
+            return f"it took the place of {event.previous_id} ({event.rule})", event.reason
+        case ResetSkipped():
+            return "a reset was skipped", f"{event.reason} {', '.join(event.processes)}".strip()
+        case ProcessEnded():
+            return f"process {event.process_id} ended: {event.reason}", event.command
+        case ProcessExpired():
+            return f"process {event.process_id} ran past its time to live", event.evidence
+        case ProcessesLeft():
+            return f"its processes were left: {event.action} {event.to}".rstrip(), ", ".join(event.processes)
+        case ProcessesReceived():
+            return f"processes of {event.origin} were handed over to it", ", ".join(event.processes)
+        case _:
+            return None

@@ -26,6 +26,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int | None = None
     temperature: float | None = None
+    options: dict[str, str] = {}
+    """Parameters that only some providers know, each value as JSON text; whoever sets one has seen to it that it is known."""
 
 
 class TextDelta(msgspec.Struct, frozen=True):

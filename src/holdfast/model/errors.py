@@ -61,6 +61,10 @@ class Busy(Conflict):
     code = "session_busy"
     retryable = True
 
+    def __init__(self, message: str, session_id: str | None = None) -> None:
+        super().__init__(message)
+        self.session_id = session_id
+
 
 class InQuarantine(Conflict):
     code = "quarantined"

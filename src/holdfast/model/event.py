@@ -99,10 +99,33 @@ class ToolEnded(_Fact, frozen=True):
     millis: int = 0
 
 
+class Offer(_Fact, frozen=True):
+    """A tool of the client's: the model may call it, the client runs it. `parameters` is a JSON schema, as text."""
+
+    name: str
+    description: str = ""
+    parameters: str = "{}"
+
+
+class Terms(_Fact, frozen=True):
+    """What a turn was asked for under, where that is not what the session has anyway."""
+
+    model: str = ""
+    system: str | None = None
+    tools: tuple[Offer, ...] = ()
+    use_tools: bool = True
+    our_tools: bool = True
+    temperature: float | None = None
+    max_tokens: int | None = None
+    options: dict[str, str] = {}
+    """Further parameters of the request that only some providers know, each value as JSON text."""
+
+
 class TurnStarted(_Fact, frozen=True):
     turn_id: str
     worker_id: str = ""
     key: str = ""
+    terms: Terms = Terms()
 
 
 class TurnEnded(_Fact, frozen=True):
@@ -111,10 +134,16 @@ class TurnEnded(_Fact, frozen=True):
     reason: str = ""
     code: str = ""
     usage: Usage = Usage()
+    awaiting: tuple[str, ...] = ()
+    """Calls that the client is to run; their results come with the next turn."""
 
 
 class Compacted(_Fact, frozen=True):
-    """Raises the epoch: the context now begins with the pinned messages and the summary of what came up to `upto_seq`."""
+    """Raises the epoch: the context now begins with the pinned messages and the summary of what came up to `upto_seq`.
+
+    Results of tools from there up to `thinned_upto` are shown with at most `thinned_to` characters each.
+    `refused_tokens` is the size, as we count, at which the provider had refused the context.
+    """
 
     epoch: int
     upto_seq: int
@@ -123,12 +152,28 @@ class Compacted(_Fact, frozen=True):
     pinned: tuple[int, ...] = ()
     tokens_before: int = 0
     tokens_after: int = 0
+    turn_id: str = ""
+    thinned_upto: int = 0
+    thinned_to: int = 0
+    model: str = ""
+    chunks: int = 0
+    about: str = ""
+    usage: Usage = Usage()
+    refused_tokens: int = 0
+    reason: str = ""
+    """Why no model, or not the first one, wrote the summary."""
 
 
 class CompactionFailed(_Fact, frozen=True):
+    """Nothing was changed. `tokens` is how large the context is."""
+
     reason: str
     code: str = ""
     upto_seq: int = 0
+    turn_id: str = ""
+    tokens: int = 0
+    refused_tokens: int = 0
+    usage: Usage = Usage()
 
 
 class CompactionUndone(_Fact, frozen=True):
@@ -176,12 +221,26 @@ class Reopened(_Fact, frozen=True):
     by_person: bool = False
 
 
+class Renewed(_Fact, frozen=True):
+    """This session took the place of another in its channel. `notice` is what the person is told; `processes` still run."""
+
+    previous_id: str
+    rule: Literal["idle", "daily", "new"]
+    reason: str = ""
+    notice: str = ""
+    processes: tuple[str, ...] = ()
+
+
 class ResetSkipped(_Fact, frozen=True):
+    """A reset was due and did not take place. Written once for each change of the reason."""
+
     reason: str
     processes: tuple[str, ...] = ()
 
 
 class ProcessStarted(_Fact, frozen=True):
+    """Committed before the process is started, so that a crash in between can be seen afterwards."""
+
     process_id: str
     command: str
     pid: int = 0
@@ -189,9 +248,37 @@ class ProcessStarted(_Fact, frozen=True):
 
 
 class ProcessEnded(_Fact, frozen=True):
+    """`exit_code` is negative for a signal, and null if nobody can know it. `tail` is the end of its output."""
+
     process_id: str
     reason: str
     exit_code: int | None = None
+    command: str = ""
+    tail: str = ""
+
+
+class ProcessExpired(_Fact, frozen=True):
+    """A process runs past its time to live: it no longer holds back a reset."""
+
+    process_id: str
+    ttl_seconds: int = 0
+    evidence: str = ""
+    command: str = ""
+
+
+class ProcessesLeft(_Fact, frozen=True):
+    """What became of the processes that ran when a person began another session."""
+
+    processes: tuple[str, ...]
+    action: Literal["stop", "keep", "hand_over"]
+    to: str = ""
+
+
+class ProcessesReceived(_Fact, frozen=True):
+    """Processes that were begun in another session belong to this one from here on."""
+
+    processes: tuple[str, ...]
+    origin: str
 
 
 class Recovered(_Fact, frozen=True):
@@ -223,12 +310,19 @@ class ApprovalAnswered(_Fact, frozen=True):
     call_id: str
     allowed: bool
     by: str = ""
+    reason: str = ""
 
 
 class Imported(_Fact, frozen=True):
+    """Ends what was taken from elsewhere. `digest` stands for all that the source held then, so that it can be told
+    whether it has only grown since; `usage` is what the source counted and its messages do not say.
+    """
+
     format: str
     origin: str = ""
     messages: int = 0
+    digest: str = ""
+    usage: Usage = Usage()
 
 
 class Pinned(_Fact, frozen=True):
@@ -237,6 +331,16 @@ class Pinned(_Fact, frozen=True):
 
 class Unpinned(_Fact, frozen=True):
     pass
+
+
+class MessagePinned(_Fact, frozen=True):
+    """A message that stays in the context word for word, whatever is compacted."""
+
+    seq: int
+
+
+class MessageUnpinned(_Fact, frozen=True):
+    seq: int
 
 
 class Trashed(_Fact, frozen=True):
@@ -264,9 +368,13 @@ Event = (
     | Forked
     | Ended
     | Reopened
+    | Renewed
     | ResetSkipped
     | ProcessStarted
     | ProcessEnded
+    | ProcessExpired
+    | ProcessesLeft
+    | ProcessesReceived
     | Recovered
     | Quarantined
     | ApprovalAsked
@@ -276,6 +384,8 @@ Event = (
     | Unpinned
     | Trashed
     | Restored
+    | MessagePinned
+    | MessageUnpinned
 )
 
 KINDS: dict[str, type[Event]] = {
@@ -295,9 +405,13 @@ KINDS: dict[str, type[Event]] = {
     "forked": Forked,
     "ended": Ended,
     "reopened": Reopened,
+    "renewed": Renewed,
     "reset_skipped": ResetSkipped,
     "process_started": ProcessStarted,
     "process_ended": ProcessEnded,
+    "process_expired": ProcessExpired,
+    "processes_left": ProcessesLeft,
+    "processes_received": ProcessesReceived,
     "recovered": Recovered,
     "quarantined": Quarantined,
     "approval_asked": ApprovalAsked,
@@ -307,10 +421,26 @@ KINDS: dict[str, type[Event]] = {
     "unpinned": Unpinned,
     "trashed": Trashed,
     "restored": Restored,
+    "message_pinned": MessagePinned,
+    "message_unpinned": MessageUnpinned,
 }
 KIND_OF: dict[type[Event], str] = {cls: kind for kind, cls in KINDS.items()}
 
-ANNOTATIONS = (Titled, Pinned, Unpinned, Restored, ApprovalAnswered)
+ANNOTATIONS = (
+    Titled,
+    Pinned,
+    Unpinned,
+    Restored,
+    ApprovalAnswered,
+    MessagePinned,
+    MessageUnpinned,
+    ResetSkipped,
+    ProcessStarted,
+    ProcessEnded,
+    ProcessExpired,
+    ProcessesLeft,
+    ProcessesReceived,
+)
 """Facts about a session that are no part of a turn: anybody may add them, also while a worker holds the session."""
 
 

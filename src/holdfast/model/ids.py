@@ -4,6 +4,7 @@ An id is a prefix that says what it names, nine characters of time (45 bits of m
 eleven of chance (55 bits), in Crockford's alphabet: no letter is mistaken for a digit.
 """
 
+import hashlib
 import secrets
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 SESSION = "hf-"
 TURN = "turn-"
 WORKER = "worker-"
+PROCESS = "proc-"
 CHANCE_BITS = 55
 SHORTEST_PREFIX = 6
 
@@ -31,6 +33,13 @@ class Ids:
         fresh = (self._now() // 1000) << CHANCE_BITS | self._chance(CHANCE_BITS)
         self._last = fresh if fresh > self._last else self._last + 1
         return prefix + _letters(self._last, 20)
+
+
+def derive(prefix: str, at: int, name: str) -> str:
+    """The id of something that has a name elsewhere: the same for the same instant and name, wherever it is made."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+    chance = int.from_bytes(digest[:8], "big") >> 64 - CHANCE_BITS
+    return prefix + _letters((max(at, 0) // 1000) << CHANCE_BITS | chance, 20)
 
 
 def looks_like_session(ref: str) -> bool:

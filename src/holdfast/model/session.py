@@ -8,11 +8,13 @@ import msgspec
 
 from holdfast.model.event import (
     Compacted,
+    CompactionFailed,
     CompactionUndone,
     Ended,
     Entry,
     Event,
     Forked,
+    Imported,
     ModelChanged,
     ModelSaid,
     Pinned,
@@ -27,11 +29,14 @@ from holdfast.model.event import (
     TurnEnded,
     TurnStarted,
     Unpinned,
+    Usage,
     UserSaid,
 )
 from holdfast.model.message import Message, ToolResult, text_of
 
 State = Literal["running", "waiting", "interrupted", "quarantined", "ended"]
+ACTIVE = (SessionOpened, UserSaid, ModelSaid, ToolEnded, Reopened, Forked)
+"""What counts as activity when a reset is considered."""
 PREVIEW_LENGTH = 120
 TITLE_LENGTH = 200
 JOINERS = "\u200c\u200d"
@@ -63,6 +68,8 @@ class Summary(msgspec.Struct, frozen=True):
     trashed_at: int | None = None
     open_turn: str | None = None
     quarantined: str | None = None
+    active_at: int = 0
+    """When something was last said, or the session was opened."""
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -99,6 +106,8 @@ def fold(summary: Summary, event: Event, at: int) -> Summary:
     """The summary after one more event. Time never runs backwards in it, whatever the clock did."""
     changes = _changes(summary, event, at)
     changes["updated_at"] = max(summary.updated_at, at)
+    if isinstance(event, ACTIVE):
+        changes["active_at"] = max(summary.active_at, at)
     return msgspec.structs.replace(summary, **changes)
 
 
@@ -120,7 +129,9 @@ def _changes(summary: Summary, event: Event, at: int) -> dict[str, object]:
         case TurnEnded():
             return {"open_turn": None}
         case Compacted():
-            return {"epoch": event.epoch}
+            return {"epoch": event.epoch, **_spent(summary, event.usage)}
+        case CompactionFailed():
+            return _spent(summary, event.usage)
         case CompactionUndone():
             return {"epoch": event.epoch}
         case Titled():
@@ -141,12 +152,18 @@ def _changes(summary: Summary, event: Event, at: int) -> dict[str, object]:
             return {"trashed_at": at}
         case Restored():
             return {"trashed_at": None}
+        case Imported():
+            return _spent(summary, event.usage)
         case SessionOpened():
             return _opened(event, at)
         case Forked():
             return _forked(summary, event, at)
         case _:
             return {}
+
+
+def _spent(summary: Summary, usage: Usage) -> dict[str, object]:
+    return {"tokens_in": summary.tokens_in + usage.tokens_in, "tokens_out": summary.tokens_out + usage.tokens_out}
 
 
 def _opened(event: SessionOpened, at: int) -> dict[str, object]:

@@ -8,6 +8,7 @@ from holdfast.model.event import (
     Entry,
     Event,
     ModelSaid,
+    Terms,
     ToolEnded,
     ToolStarted,
     TurnEnded,
@@ -19,6 +20,7 @@ from holdfast.model.event import (
 from holdfast.model.message import Outcome, Text, ToolCall
 
 NOTHING = Usage()
+ABSENT = "The client was asked to run this call and gave no result."
 NOT_RUN = "Not run: the turn ended before this call was started."
 UNKNOWN = "The outcome of this call is unknown: the work stopped before a result was recorded. It may or may not have taken effect."
 
@@ -36,13 +38,15 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the model has something to answer."""
     steps: int = 0
     """Model calls of the open turn so far."""
+    terms: Terms = Terms()
+    """What the open turn was asked for under."""
 
 
 def fold_turn(turn: Turn, event: Event) -> Turn:
     """Where the turn stands after one more event."""
     match event:
         case TurnStarted():
-            return Turn(id=event.turn_id)
+            return Turn(id=event.turn_id, terms=event.terms)
         case UserSaid():
             return msgspec.structs.replace(turn, owes_reply=True)
         case ModelSaid():
@@ -99,3 +103,8 @@ def close_call(turn: Turn, call: ToolCall) -> ToolEnded:
     outcome: Outcome = "unknown" if call.id in turn.started else "failed"
     text = UNKNOWN if call.id in turn.started else NOT_RUN
     return ToolEnded(turn_id=turn.id, call_id=call.id, name=call.name, outcome=outcome, parts=(Text(text),))
+
+
+def absent(turn_id: str, call: ToolCall) -> ToolEnded:
+    """The result of a call that the client was to run, when it goes on without giving one."""
+    return ToolEnded(turn_id=turn_id, call_id=call.id, name=call.name, outcome="unknown", parts=(Text(ABSENT),))

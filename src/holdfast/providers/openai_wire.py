@@ -48,6 +48,7 @@ def render(request: Request, *, server: str = OFFICIAL) -> dict[str, object]:
         body[_limit_field(server)] = max(1, request.max_tokens)
     if request.temperature is not None:
         body["temperature"] = request.temperature
+    body |= {name: msgspec.json.decode(value) for name, value in request.options.items()}
     return body
 
 

@@ -2,6 +2,8 @@
 
 from typing import cast
 
+import msgspec
+
 from holdfast.model.errors import KeyReused
 from holdfast.store.database import Transaction
 
@@ -19,3 +21,17 @@ def claim(tx: Transaction, session_id: str, caller: str, key: str, *, request: s
     if row[0] != request:
         raise KeyReused(f"the idempotency key {key!r} was used for another request in session {session_id}")
     return cast("str", row[1])
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """What a key was used for."""
+
+    session_id: str
+    request: str
+    turn_id: str
+
+
+def anywhere(tx: Transaction, caller: str, key: str) -> Bound | None:
+    """What the caller used the key for, in whichever session: for requests that do not say to which they belong."""
+    row = tx.one("keys.anywhere", caller=caller, key=key)
+    return None if row is None else Bound(*row)  # type: ignore[arg-type] # the schema checks the types

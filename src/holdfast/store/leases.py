@@ -44,7 +44,7 @@ def busy(tx: Transaction, session_id: str) -> Busy | NotFound:
     if row is None:
         return NotFound(f"there is no session {session_id}")
     worker, _, kind, host, pid, _ = row
-    return Busy(f"session {session_id} is busy, held by {worker} ({kind}, pid {pid} on {host})")
+    return Busy(f"session {session_id} is busy, held by {worker} ({kind}, pid {pid} on {host})", session_id)
 
 
 def release(tx: Transaction, lease: Lease) -> bool:

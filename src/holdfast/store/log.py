@@ -13,7 +13,8 @@ from holdfast.store.leases import Lease, busy
 
 TO_THE_END = 2**62
 SUMMARY_FROM = 5
-"""The columns before this one place a session in the store; those from it on are its summary, in the fields' order."""
+"""The columns before this one place a session in the store; those from it on are its summary, in the fields' order.
+The last field stands behind the owner, because a later migration added it."""
 INDEXED = (
     "title",
     "open_turn",
@@ -43,11 +44,12 @@ class Draft(msgspec.Struct, frozen=True):
 
 def as_session(row: Row) -> Session:
     """A row of the session table, with its worker's heartbeat behind it if the query joined that."""
-    end = SUMMARY_FROM + SUMMARY_FIELDS
-    owner = row[end] if len(row) > end else None
-    heartbeat = row[end + 1] if len(row) > end + 1 else None
+    end = SUMMARY_FROM + SUMMARY_FIELDS - 1
+    owner, active_at = row[end : end + 2]
+    heartbeat = row[end + 2] if len(row) > end + 2 else None
     place = cast("tuple[str, int, str, str | None, int]", row[:SUMMARY_FROM])
-    summary = Summary(*row[SUMMARY_FROM:end])  # type: ignore[arg-type] # the schema checks the types
+    fields = [*row[SUMMARY_FROM:end], active_at]
+    summary = Summary(*fields)  # type: ignore[arg-type] # the schema checks the types
     return Session(*place, summary, cast("str | None", owner), cast("int | None", heartbeat))
 
 

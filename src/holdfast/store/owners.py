@@ -36,6 +36,13 @@ def detach(tx: Transaction, session_id: str, worker_id: str, reason: EndReason |
         sessions.end(tx, session_id, reason, at=at)
 
 
+def hand_over(tx: Transaction, session_id: str, worker_id: str, to_worker: str) -> bool:
+    """Make another living worker the owner of a session that is this one's; False if either is not so."""
+    handed = tx.one("owners.hand_over", session=session_id, worker=worker_id, to=to_worker) is not None
+    tx.notify(session_id)
+    return handed
+
+
 def owned(tx: Transaction, worker_id: str, limit: int = PAGE) -> list[str]:
     """Sessions that a worker has open: the first of them."""
     return [cast("str", row[0]) for row in tx.all("owners.owned", worker=worker_id, limit=limit)]

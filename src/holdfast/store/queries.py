@@ -1,17 +1,42 @@
-"""Named queries from the `.sql` files beside this module: all the machinery there is."""
+"""Named queries from the `.sql` files beside this module: all the machinery there is.
+
+They are written once, in the SQL that SQLite and PostgreSQL share. Where they cannot be, `sql/<dialect>/` has a file of
+the same name with the same query in that dialect's words, or queries that only its driver asks.
+"""
 
 import re
 from functools import cache
 from pathlib import Path
 
 _NAME = re.compile(r"^-- name: (\w+)\n", flags=re.MULTILINE)
+_COMMENT = re.compile(r"--[^\n]*\n?")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
 @cache
-def load() -> dict[str, str]:
-    """Every query, as `file.name`."""
+def load(dialect: str = "sqlite") -> dict[str, str]:
+    """Every query, as `file.name`, in the words of the dialect."""
+    folder = Path(__file__).with_name("sql")
+    found = _read(folder)
+    if (folder / dialect).is_dir():
+        found |= _read(folder / dialect)
+    return found
+
+
+@cache
+def for_psycopg() -> dict[str, str]:
+    """Every query for PostgreSQL, with the parameters as psycopg writes them."""
+    return {name: as_psycopg(sql) for name, sql in load("postgres").items()}
+
+
+def as_psycopg(sql: str) -> str:
+    """`:name` as `%(name)s`, without comments, whose colons and signs mean nothing."""
+    return _PARAMETER.sub(r"%(\1)s", _COMMENT.sub("", sql).replace("%", "%%")).strip()
+
+
+def _read(folder: Path) -> dict[str, str]:
     queries = {}
-    for file in Path(__file__).with_name("sql").iterdir():
+    for file in folder.iterdir():
         if file.name.endswith(".sql"):
             _, *parts = _NAME.split(file.read_text("utf-8"))
             repository = file.name.removesuffix(".sql")

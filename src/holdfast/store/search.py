@@ -1,8 +1,8 @@
 """Search over everything that was ever said: finds what grep finds, in every script.
 
-The index is a file of its own beside the store. It follows the log, never the other way round: no
-write waits for it, and whatever happens to it costs time but no message, since it is built anew from
-the log. It names candidates, newest first; each is then read from the store and compared with the
+The index is a file of its own beside a SQLite store (`searchfile`) and a table of a PostgreSQL one
+(`postgres_search`). It follows the log, never the other way round: no write waits for it, and whatever
+happens to it costs time but no message, since it is built anew from the log. It names candidates, newest first; each is then read from the store and compared with the
 query, so a hit is always true and always there. What is not indexed yet is not found: call `catch_up`
 before a search that must see everything.
 """
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -75,11 +75,46 @@ class _Batch(msgspec.Struct, frozen=True):
     after: State
 
 
+class Index(Protocol):
+    """Where the index is kept. All methods block, belong to one thread, and raise Damaged if a new one had to be begun."""
+
+    opened: int
+    """How many indexes this has been: the present one's number."""
+
+    @property
+    def place(self) -> str:
+        """For people."""
+
+    def state(self) -> State | None:
+        """How far the index is; None if it is new."""
+
+    def begin(self, store_id: str) -> State:
+        """Make a new index one of this store, or say how far the one that is there is."""
+
+    def add(self, pieces: Sequence[Piece], before: State, after: State) -> bool:
+        """Index these events, which lead from one state to the next; False if somebody has moved on from there."""
+
+    def forget(self, positions: Sequence[int]) -> None:
+        """Drop events that the store no longer has."""
+
+    def plan(self, wanted: Sequence[Needle], session_id: str | None) -> Any | None:
+        """How to ask for the needles; None if no event can fit."""
+
+    def candidates(self, plan: Any, *, before: int, count: int) -> list[int]:
+        """Positions of events that may fit, newest first. All that fit are among them."""
+
+    def renew(self) -> None:
+        """Throw the index away and begin a new one."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 class SearchIndex:
     """The index of one store; open it with `open_index`. All methods may be called from many tasks at once."""
 
-    def __init__(self, path: Path, database: Database, *, busy_seconds: float = BUSY_SECONDS) -> None:
-        self._file = SearchFile(path, busy_seconds)
+    def __init__(self, index: Index, database: Database) -> None:
+        self._file = index
         self._database = database
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-search")
         self._closed = False
@@ -158,7 +193,7 @@ class SearchIndex:
                 break
             before, page = found[-1], min(2 * page, LAST_PAGE)
         if self._file.opened != file:
-            raise Damaged(f"the search index {self._file.path} was begun anew in the midst of a search")
+            raise Damaged(f"the search index {self._file.place} was begun anew in the midst of a search")
         await self._forget(gone)
         return hits
 
@@ -206,18 +241,23 @@ class SearchIndex:
                 return await work()
             except Damaged as e:
                 log.warning("%s", e)
-        raise IoFailed(f"no search index can be kept at {self._file.path}: it is damaged again and again")
+        raise IoFailed(f"no search index can be kept at {self._file.place}: it is damaged again and again")
 
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._closed:
-            raise Unavailable(f"the search index {self._file.path} has been closed")
+            raise Unavailable(f"the search index {self._file.place} has been closed")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
 
 
 async def open_index(path: Path, database: Database, *, busy_seconds: float = BUSY_SECONDS) -> SearchIndex:
     """Open the index at the path, or begin one; what is missing in it is added by `catch_up`."""
-    index = SearchIndex(path, database, busy_seconds=busy_seconds)
+    return await begin_on(SearchFile(path, busy_seconds), database)
+
+
+async def begin_on(kept: Index, database: Database) -> SearchIndex:
+    """As `open_index`, wherever the index is kept."""
+    index = SearchIndex(kept, database)
     try:
         await index.lag()
     except BaseException:

@@ -90,6 +90,10 @@ class SearchFile:
         self.opened = 0
         """How many files this has been: the present one's number."""
 
+    @property
+    def place(self) -> str:
+        return str(self.path)
+
     def state(self) -> State | None:
         """How far the index is; None if it is new."""
         return self._use(self._state)

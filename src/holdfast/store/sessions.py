@@ -37,6 +37,11 @@ ERASING = (
     "erase_inputs",
     "erase_approvals",
     "erase_chunks",
+    "erase_processes",
+    "erase_reset_hold",
+    "erase_history",
+    "erase_outbox",
+    "erase_addresses",
     "erase_aliases",
     "erase_channels",
     "erase",
@@ -239,7 +244,14 @@ def reopen(tx: Transaction, session_id: str, *, at: int, reason: str = "") -> Se
 
 
 def fork(
-    tx: Transaction, parent_id: str, new_id: str, *, at: int, at_seq: int | None = None, source: Source | None = None
+    tx: Transaction,
+    parent_id: str,
+    new_id: str,
+    *,
+    at: int,
+    at_seq: int | None = None,
+    source: Source | None = None,
+    channel: str | None = None,
 ) -> Session:
     """A new session with the parent's log up to `at_seq` (by default all of it), hashes included.
 
@@ -255,7 +267,8 @@ def fork(
         raise Invalid(f"session {new_id} exists already")
     tx.run("sessions.copy_events", id=new_id, parent=parent_id, upto=upto)
     _place_head(tx, new_id, upto, shared[-1].hash, summarise(shared))
-    forked: list[Event] = [Forked(parent_id=parent_id, at_seq=upto, at_hash=shared[-1].hash, source=source)]
+    fact = Forked(parent_id=parent_id, at_seq=upto, at_hash=shared[-1].hash, source=source, channel=channel)
+    forked: list[Event] = [fact]
     return log.append_unheld(tx, new_id, [*forked, *loose_ends(shared)], at=at)
 
 

@@ -1,13 +1,13 @@
 """Whole logs into and out of the store, row by row, with the hashes they were written with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, cast
 
 import msgspec
 
 from holdfast.model.errors import Conflict, Corrupt
-from holdfast.model.event import GENESIS, Imported, decode, link
-from holdfast.model.session import Session, Summary, fold
+from holdfast.model.event import GENESIS, Imported, link
+from holdfast.model.session import Session, Summary
 from holdfast.store import aliases, leases, log, sessions
 from holdfast.store.database import Transaction, Value
 
@@ -23,6 +23,19 @@ class Line(msgspec.Struct, frozen=True):
     at: int
     hash: str
     body: str
+
+
+class Proved(msgspec.Struct, frozen=True):
+    """A log that lies elsewhere and has been checked from end to end. It is read again rather than kept in memory."""
+
+    seq: int
+    hash: str
+    summary: Summary
+    lines: Callable[[], Iterator[Line]]
+    """All its lines from the first, checked again as they are read."""
+
+    def behind(self, seq: int) -> Iterator[Line]:
+        return (line for line in self.lines() if line.seq > seq)
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -48,15 +61,7 @@ def check(previous: Line | None, line: Line) -> None:
         raise Corrupt(f"event {line.seq} ({line.kind}) is not what was written; its hash does not fit")
 
 
-def fold_lines(log_lines: Sequence[Line]) -> Summary:
-    """What the lines add up to. Raises Corrupt for an event this release cannot read."""
-    summary = Summary()
-    for line in log_lines:
-        summary = fold(summary, decode(line.kind, line.body), line.at)
-    return summary
-
-
-def merge(tx: Transaction, session_id: str, log_lines: Sequence[Line], summary: Summary, *, at: int) -> Merged:
+def merge(tx: Transaction, session_id: str, proved: Proved, *, at: int) -> Merged:
     """Bring a checked log under its own id into the store. The same log again changes nothing.
 
     Raises Conflict, having written nothing, if the store has another history under this id, and Busy if the
@@ -65,53 +70,93 @@ def merge(tx: Transaction, session_id: str, log_lines: Sequence[Line], summary: 
     if (other := aliases.find(tx, session_id)) is not None:
         raise Conflict(f"{session_id} is another name of session {other} here; nothing was imported")
     if tx.one("sessions.get", id=session_id) is None:
-        _insert(tx, session_id, log_lines, summary, at)
-        return Merged("new", sessions.get(tx, session_id), len(log_lines))
+        _insert(tx, session_id, proved, at)
+        return Merged("new", sessions.get(tx, session_id), proved.seq)
     stored = sessions.get(tx, session_id)
-    _refuse_diverged(tx, stored, log_lines)
-    if stored.seq >= len(log_lines):
-        return Merged("same" if stored.seq == len(log_lines) else "behind", stored, 0)
-    rest = log_lines[stored.seq :]
-    head = rest[-1]
-    if tx.one("transfer.extend", session=session_id, had=stored.seq, seq=head.seq, hash=head.hash) is None:
+    _refuse_diverged(tx, stored, proved)
+    if stored.seq >= proved.seq:
+        return Merged("same" if stored.seq == proved.seq else "behind", stored, 0)
+    if tx.one("transfer.extend", session=session_id, had=stored.seq, seq=proved.seq, hash=proved.hash) is None:
         raise leases.busy(tx, session_id)
-    _add(tx, session_id, rest)
-    log.settle(tx, session_id, head.hash, stored.summary, summary)
-    return Merged("extended", sessions.get(tx, session_id), len(rest))
+    _add(tx, session_id, proved.behind(stored.seq))
+    log.settle(tx, session_id, proved.hash, stored.summary, proved.summary)
+    return Merged("extended", sessions.get(tx, session_id), proved.seq - stored.seq)
 
 
-def add_as(
-    tx: Transaction, new_id: str, log_lines: Sequence[Line], summary: Summary, imported: Imported, *, at: int
-) -> Merged:
+def add_as(tx: Transaction, new_id: str, proved: Proved, imported: Imported, *, at: int) -> Merged:
     """Bring a checked log into the store as a session of its own; a last event says where it came from."""
-    _insert(tx, new_id, log_lines, summary, at)
+    _insert(tx, new_id, proved, at)
     session = log.append_unheld(tx, new_id, [imported], at=at)
     return Merged("new", session, session.seq)
 
 
-def _refuse_diverged(tx: Transaction, stored: Session, log_lines: Sequence[Line]) -> None:
+def begin(tx: Transaction, session_id: str, log_lines: Sequence[Line], summary: Summary, *, at: int) -> None:
+    """Add a session whose log begins so; the rest comes with `grow`. Raises Conflict if there is one of this id."""
+    if tx.one("sessions.get", id=session_id) is not None:
+        raise Conflict(f"session {session_id} is here already")
+    head = log_lines[-1]
+    _insert(tx, session_id, Proved(head.seq, head.hash, summary, lambda: iter(log_lines)), at)
+
+
+def grow(tx: Transaction, session_id: str, log_lines: Sequence[Line], summary: Summary) -> None:
+    """Add lines that follow the head of a session that nobody holds. Raises Busy, or Conflict if they do not follow."""
+    stored = sessions.get(tx, session_id)
+    had, head = log_lines[0].seq - 1, log_lines[-1]
+    if stored.seq != had:
+        raise Conflict(f"session {session_id} was changed while it was being imported; import it again")
+    if tx.one("transfer.extend", session=session_id, had=had, seq=head.seq, hash=head.hash) is None:
+        raise leases.busy(tx, session_id)
+    _add(tx, session_id, log_lines)
+    log.settle(tx, session_id, head.hash, stored.summary, summary)
+
+
+def marks(tx: Transaction, session_id: str) -> list[Line]:
+    """Where imports into this session ended: its `imported` events."""
+    rows = tx.all("transfer.of_kind", session=session_id, kind="imported")
+    return [Line(*row) for row in rows]  # type: ignore[arg-type] # the schema checks the types
+
+
+def first_woven_behind(tx: Transaction, session_id: str, seq: int) -> int | None:
+    """The number of the first event behind a place with which an import can go on."""
+    row = tx.one("transfer.first_woven_behind", session=session_id, seq=seq)
+    return None if row is None else cast("int | None", row[0])
+
+
+def hash_at(tx: Transaction, session_id: str, seq: int) -> str:
+    """The hash of an event that is there; before the first one, that of nothing."""
+    row = tx.one("transfer.hash_at", session=session_id, seq=seq)
+    return GENESIS if row is None else cast("str", row[0])
+
+
+def kinds_behind(tx: Transaction, session_id: str, seq: int) -> set[str]:
+    """Which kinds of events a log has behind a place."""
+    return {cast("str", row[0]) for row in tx.all("transfer.kinds_behind", session=session_id, seq=seq)}
+
+
+def _refuse_diverged(tx: Transaction, stored: Session, proved: Proved) -> None:
     """A hash stands for all before it, so one comparison tells whether one log begins with the other."""
-    shared = min(stored.seq, len(log_lines))
+    shared = min(stored.seq, proved.seq)
     row = tx.one("transfer.hash_at", session=stored.id, seq=shared)
-    if row is not None and row[0] == log_lines[shared - 1].hash:
+    if row is not None and row[0] == next(proved.behind(shared - 1)).hash:
         return
     ours = [cast("str", row[0]) for row in tx.all("transfer.hashes", session=stored.id)]
-    parts = next((n for n, (mine, line) in enumerate(zip(ours, log_lines, strict=False), 1) if mine != line.hash), 1)
+    parts = next(
+        (n for n, (mine, line) in enumerate(zip(ours, proved.lines(), strict=False), 1) if mine != line.hash), 1
+    )
     raise Conflict(
         f"session {stored.id} has another history here: it differs from event {parts} on. "
         "Nothing was imported; --as-new keeps both"
     )
 
 
-def _insert(tx: Transaction, session_id: str, log_lines: Sequence[Line], summary: Summary, at: int) -> None:
-    head = log_lines[-1]
-    tx.run("sessions.create", id=session_id, hash=GENESIS, source=summary.source, at=at)
-    _add(tx, session_id, log_lines)
-    tx.run("sessions.place_head", id=session_id, seq=head.seq, hash=head.hash)
-    log.settle(tx, session_id, head.hash, Summary(), summary)
+def _insert(tx: Transaction, session_id: str, proved: Proved, at: int) -> None:
+    tx.run("sessions.create", id=session_id, hash=GENESIS, source=proved.summary.source, at=at)
+    _add(tx, session_id, proved.lines())
+    tx.run("sessions.place_head", id=session_id, seq=proved.seq, hash=proved.hash)
+    log.settle(tx, session_id, proved.hash, Summary(), proved.summary)
 
 
-def _add(tx: Transaction, session_id: str, log_lines: Sequence[Line]) -> None:
+def _add(tx: Transaction, session_id: str, log_lines: Iterable[Line]) -> None:
     tx.many("log.add", (_row(session_id, line) for line in log_lines))
     tx.notify(session_id)
 

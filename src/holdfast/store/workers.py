@@ -5,16 +5,8 @@ from typing import cast
 import msgspec
 
 from holdfast.model.errors import Conflict
+from holdfast.model.identity import Identity
 from holdfast.store.database import Transaction
-
-
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells one process from any other: pids come back, start times and boots do not."""
-
-    host: str
-    boot: str
-    pid: int
-    process_started: str
 
 
 class Worker(msgspec.Struct, frozen=True):

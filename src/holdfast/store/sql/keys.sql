@@ -8,3 +8,9 @@ RETURNING turn_id;
 -- name: find
 SELECT request, turn_id, at FROM idempotency
 WHERE session_id = :session AND caller = :caller AND key = :key;
+
+-- name: anywhere
+-- The newest request of a caller under a key, whichever session it went to.
+SELECT session_id, request, turn_id FROM idempotency
+WHERE caller = :caller AND key = :key
+ORDER BY at DESC LIMIT 1;

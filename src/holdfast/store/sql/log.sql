@@ -25,7 +25,7 @@ VALUES (:session, :seq, :kind, :at, :hash, :body);
 -- Writes what the log now adds up to, when no column with an index of its own has changed but the time.
 UPDATE session SET
   hash = :hash, updated_at = :updated_at, epoch = :epoch, message_count = :message_count, turn_count = :turn_count,
-  tokens_in = :tokens_in, tokens_out = :tokens_out, preview = :preview
+  tokens_in = :tokens_in, tokens_out = :tokens_out, preview = :preview, active_at = :active_at
 WHERE id = :session;
 
 -- name: settle
@@ -35,7 +35,8 @@ UPDATE session SET
   created_at = :created_at, updated_at = :updated_at, ended_at = :ended_at, end_reason = :end_reason,
   epoch = :epoch, message_count = :message_count, turn_count = :turn_count,
   tokens_in = :tokens_in, tokens_out = :tokens_out, parent_id = :parent_id, side_of = :side_of,
-  preview = :preview, pinned = :pinned, trashed_at = :trashed_at, open_turn = :open_turn, quarantined = :quarantined
+  preview = :preview, pinned = :pinned, trashed_at = :trashed_at, open_turn = :open_turn, quarantined = :quarantined,
+  active_at = :active_at
 WHERE id = :session;
 
 -- name: range

@@ -14,6 +14,13 @@ UPDATE session SET owner_worker = nullif(lease_worker, :worker)
 WHERE id = :session AND owner_worker = :worker
 RETURNING id;
 
+-- name: hand_over
+-- Makes another living worker the owner of a session.
+UPDATE session SET owner_worker = :to
+WHERE id = :session AND owner_worker = :worker
+  AND EXISTS (SELECT 1 FROM worker WHERE worker.id = :to AND worker.ended_at IS NULL)
+RETURNING id;
+
 -- name: owned
 -- Sessions that a worker has open, as many as are asked for.
 SELECT id FROM session WHERE owner_worker = :worker ORDER BY id LIMIT :limit;

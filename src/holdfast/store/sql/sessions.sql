@@ -73,15 +73,17 @@ ORDER BY seq;
 UPDATE session SET seq = :seq, hash = :hash WHERE id = :id AND seq = 0;
 
 -- name: prunable
--- Sessions that lie in the trash since before :before and are nobody's, oldest first.
+-- Sessions that lie in the trash since before :before and are nobody's, with no process that lives, oldest first.
 SELECT id, title, trashed_at, message_count, preview FROM session
 WHERE trashed_at IS NOT NULL AND trashed_at < :before AND lease_worker IS NULL AND pinned = 0
+  AND NOT EXISTS (SELECT 1 FROM process WHERE process.session_id = session.id AND process.ended_at IS NULL)
 ORDER BY trashed_at, id;
 
 -- name: is_prunable
 -- As prunable, for one session.
 SELECT id FROM session
-WHERE id = :id AND trashed_at IS NOT NULL AND trashed_at < :before AND lease_worker IS NULL AND pinned = 0;
+WHERE id = :id AND trashed_at IS NOT NULL AND trashed_at < :before AND lease_worker IS NULL AND pinned = 0
+  AND NOT EXISTS (SELECT 1 FROM process WHERE process.session_id = session.id AND process.ended_at IS NULL);
 
 -- name: erase_events
 DELETE FROM event WHERE session_id = :id;
@@ -97,6 +99,24 @@ DELETE FROM input WHERE session_id = :id;
 
 -- name: erase_approvals
 DELETE FROM approval WHERE session_id = :id;
+
+-- name: erase_chunks
+DELETE FROM chunk WHERE session_id = :id;
+
+-- name: erase_history
+DELETE FROM history WHERE session_id = :id;
+
+-- name: erase_processes
+DELETE FROM process WHERE session_id = :id;
+
+-- name: erase_reset_hold
+DELETE FROM reset_hold WHERE session_id = :id;
+
+-- name: erase_outbox
+DELETE FROM outbox WHERE session_id = :id;
+
+-- name: erase_addresses
+DELETE FROM address WHERE session_id = :id;
 
 -- name: erase_aliases
 DELETE FROM alias WHERE session_id = :id;

@@ -1,0 +1,1 @@
+"""The chat: in a terminal a line that can always be typed into, elsewhere line by line."""

@@ -1,0 +1,55 @@
+"""What was typed before, over all chats: one JSON text a line, in a file that only its owner can read."""
+
+import json
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from prompt_toolkit.history import History
+
+log = logging.getLogger(__name__)
+FILE = "chat-history"
+MODE = 0o600
+REMEMBERED = 1_000
+LONGEST = 10_000
+"""Characters of an input that is worth keeping here; the session keeps it in any case."""
+
+
+class InputHistory(History):
+    """Appends with one write each, so that several chats may share the file. A disk that refuses costs the history, not the chat."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The newest first."""
+        try:
+            lines = self._path.read_text("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            return []
+        except OSError as e:
+            log.warning("what was typed before cannot be read: %s", e)
+            return []
+        return [text for line in reversed(lines[-REMEMBERED:]) if (text := _parsed(line))]
+
+    def store_string(self, string: str) -> None:
+        if len(string) > LONGEST:
+            return
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, MODE)
+            try:
+                os.write(descriptor, json.dumps(string).encode("ascii") + b"\n")
+            finally:
+                os.close(descriptor)
+        except OSError as e:
+            log.warning("what was typed could not be added to %s: %s", self._path, e)
+
+
+def _parsed(line: str) -> str:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return ""
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,28 @@
+"""Words of a reply that another worker streams, as its drafts show them to those who watch from elsewhere."""
+
+from holdfast.engine.bus import Live
+from holdfast.store.log import Draft
+
+
+class Drafts:
+    """Remembers how much of the newest draft has been passed on, so that each word is passed on once."""
+
+    def __init__(self) -> None:
+        self._turn_id = ""
+        self._told = ""
+
+    def news(self, draft: Draft | None) -> list[Live]:
+        """What is new in it. A draft that does not go on from the last one is a reply that began anew."""
+        if draft is None:
+            self._told = ""
+            return []
+        if draft.turn_id != self._turn_id:
+            self._turn_id, self._told = draft.turn_id, ""
+        news: list[Live] = []
+        if not draft.body.startswith(self._told):
+            news.append(Live(draft.turn_id, "restarted", "another attempt was made"))
+            self._told = ""
+        if more := draft.body[len(self._told) :]:
+            news.append(Live(draft.turn_id, "text", more, kept=True))
+        self._told = draft.body
+        return news

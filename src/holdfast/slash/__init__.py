@@ -1,0 +1,1 @@
+"""Commands that begin with a slash, for every face in which a person types: one registry, one behaviour."""

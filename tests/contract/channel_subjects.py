@@ -1,0 +1,371 @@
+"""The platforms that have to keep the contract of a channel, each with somebody who uses it."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import httpx2
+from aiohttp import web
+
+from holdfast.clock import SystemClock
+from holdfast.gateway import choose, webhook
+from holdfast.gateway.port import Connect, Options, Platform
+from tests.fakes.channel import FakeChannel, connecting
+from tests.gateway import botapi, dingtalkapi, discordapi, qqapi, slackapi
+from tests.gateway.synapse import free_port
+
+SECRET = "a secret of some length"
+
+
+class Subject:
+    """A platform as its people see it. What one cannot do says so in `cannot`."""
+
+    kind = ""
+    chat = ""
+    """The chat that Alice and the agent share."""
+    gone = ""
+    """A chat that is not there."""
+    cannot: frozenset[str] = frozenset()
+
+    def __init__(self, options: dict[str, object]) -> None:
+        self.options = options
+
+    def connect(self) -> AbstractAsyncContextManager[Platform]:
+        how: Connect = choose.connect(self.kind)
+        return how(Options(self.kind, dict(self.options)), SystemClock())
+
+    async def say(self, text: str) -> None:
+        """Alice writes to the agent."""
+        raise NotImplementedError
+
+    async def say_again(self) -> None:
+        """The platform brings the last message once more."""
+        raise NotImplementedError
+
+    async def be_odd(self) -> None:
+        """The platform brings something that makes no sense."""
+        raise NotImplementedError
+
+    def heard(self) -> list[str]:
+        """What Alice has heard, as it now reads."""
+        raise NotImplementedError
+
+    def be_busy(self) -> None:
+        """The next message is refused, for the time being."""
+        raise NotImplementedError
+
+    def lose_answer(self) -> None:
+        """The next message is taken, but nobody is told."""
+        raise NotImplementedError
+
+    async def press(self, place: int) -> None:
+        """Alice presses a button of the last message."""
+        raise NotImplementedError
+
+
+class FakeSubject(Subject):
+    kind, chat = "fake", "c1"
+    cannot = frozenset(("gone",))
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.channel = FakeChannel(edits=True)
+        self._last: object = None
+
+    def connect(self) -> AbstractAsyncContextManager[Platform]:
+        return connecting(self.channel)(Options("fake", {}), SystemClock())  # type: ignore[return-value]
+
+    async def say(self, text: str) -> None:
+        self._last = json.dumps({"chat": "c1", "message": text, "person": "alice", "text": text})
+        await self.channel.posted.put(self._last)  # type: ignore[arg-type]
+
+    async def say_again(self) -> None:
+        await self.channel.posted.put(self._last)  # type: ignore[arg-type]
+
+    async def be_odd(self) -> None:
+        await self.channel.posted.put(b"\xff")
+
+    def heard(self) -> list[str]:
+        return self.channel.texts
+
+    def be_busy(self) -> None:
+        from holdfast.gateway.port import Later
+
+        self.channel.fates = [Later("busy", 7.0)]
+
+    def lose_answer(self) -> None:
+        from holdfast.gateway.port import Unsure
+
+        self.channel.fates = [Unsure("lost")]
+
+    async def press(self, place: int) -> None:
+        message = self.channel.arrived[-1]
+        given = {"chat": "c1", "message": "p", "person": "alice", "pressed": message.choices[place].value}
+        await self.channel.posted.put(json.dumps({**given, "about": message.about}))
+
+
+class Bridge(Subject):
+    kind, chat, gone = "webhook", "c1", "gone"
+
+    def __init__(self, port: int, url: str) -> None:
+        super().__init__({"listen": f"127.0.0.1:{port}", "url": url, "secret": SECRET, "edits": True})
+        self._url = f"http://127.0.0.1:{port}/"
+        self._taken: dict[str, dict[str, Any]] = {}
+        self._keys: dict[str, str] = {}
+        self._troubles: list[str] = []
+        self._unkept: list[bytes] = []
+        self._last = b""
+
+    async def take(self, request: web.Request) -> web.Response:
+        given = json.loads(await request.read())
+        if given["type"] == "edit":
+            if given["id"] not in self._taken:
+                return web.json_response({}, status=404)
+            self._taken[given["id"]]["text"] = given["text"]
+            return web.json_response({})
+        if given["chat"] == "gone":
+            return web.json_response({}, status=404)
+        trouble = self._troubles.pop(0) if self._troubles else ""
+        if trouble == "busy":
+            return web.json_response({}, status=429, headers={"Retry-After": "7"})
+        name = self._keys.setdefault(given["key"], f"id{len(self._keys)}")
+        self._taken.setdefault(name, given)
+        if trouble == "lose":
+            assert request.transport is not None
+            request.transport.close()
+        return web.json_response({"id": name})
+
+    async def say(self, text: str) -> None:
+        await self._post(json.dumps({"chat": "c1", "message": text, "person": "alice", "text": text}).encode())
+
+    async def _post(self, body: bytes) -> None:
+        """As a bridge does it: until it is kept."""
+        self._last = body
+        async with asyncio.timeout(20), httpx2.AsyncClient() as client:
+            while True:
+                timestamp = str(int(time.time()))
+                headers = {
+                    webhook.TIMESTAMP: timestamp,
+                    webhook.SIGNATURE: webhook.sign(SECRET.encode(), timestamp, body),
+                }
+                try:
+                    if (await client.post(self._url, content=body, headers=headers)).status_code == 200:
+                        return
+                except httpx2.HTTPError:
+                    pass
+                await asyncio.sleep(0.05)
+
+    async def say_again(self) -> None:
+        await self._post(self._last)
+
+    async def be_odd(self) -> None:
+        await self._post(b"\xff\xfe")
+
+    def heard(self) -> list[str]:
+        return [one["text"] for one in self._taken.values()]
+
+    def be_busy(self) -> None:
+        self._troubles = ["busy"]
+
+    def lose_answer(self) -> None:
+        self._troubles = ["lose"]
+
+    async def press(self, place: int) -> None:
+        message = list(self._taken.values())[-1]
+        given = {"chat": "c1", "message": "p", "person": "alice", "pressed": message["choices"][place]["value"]}
+        await self._post(json.dumps({**given, "about": message["about"]}).encode())
+
+
+class TelegramSubject(Subject):
+    kind, chat, gone = "telegram", "1", "404"
+
+    def __init__(self, api: botapi.BotApi, **more: object) -> None:
+        super().__init__({"token": botapi.TOKEN, "api_url": api.url, **more})
+        self.api = api
+
+    async def say(self, text: str) -> None:
+        self.api.say(text)
+        self._last = self.api.updates[-1]
+
+    async def say_again(self) -> None:
+        self.api.put({"message": self._last["message"]})
+
+    async def be_odd(self) -> None:
+        self.api.put({"message": "no message"})
+
+    def heard(self) -> list[str]:
+        return self.api.texts
+
+    def be_busy(self) -> None:
+        body = {"description": "Too Many Requests: retry after 7", "parameters": {"retry_after": 7}}
+        self.api.troubles = [(429, body)]
+
+    def lose_answer(self) -> None:
+        self.api.troubles = ["lose"]
+
+    async def press(self, place: int) -> None:
+        self.api.press(self.api.messages[-1], place)
+
+
+class SlackSubject(Subject):
+    kind, chat, gone = "slack", "D1", "GONE"
+
+    def __init__(self, api: slackapi.SlackApi) -> None:
+        super().__init__(
+            {"bot_token": "xoxb-1", "app_token": "xapp-1", "api_url": f"{api.url}/api/", "ping_seconds": 0.3}
+        )
+        self.api = api
+
+    async def say(self, text: str) -> None:
+        self._last = await self.api.say(text)
+
+    async def say_again(self) -> None:
+        await self.api.put({"type": "event_callback", "event": self._last})
+
+    async def be_odd(self) -> None:
+        await self.api.put({"type": "event_callback", "event": "no event"})
+
+    def heard(self) -> list[str]:
+        return self.api.texts
+
+    def be_busy(self) -> None:
+        self.api.troubles = [(429, {"ok": False, "error": "ratelimited"}, {"Retry-After": "7"})]
+
+    def lose_answer(self) -> None:
+        self.api.troubles = ["lose"]
+
+    async def press(self, place: int) -> None:
+        await self.api.press(self.api.messages[-1], place)
+
+
+class DiscordSubject(Subject):
+    kind, chat, gone = "discord", "70", "404"
+    # The library itself waits and tries again when it is refused or the answer is lost.
+    cannot = frozenset(("busy", "lose"))
+
+    def __init__(self, api: discordapi.DiscordApi) -> None:
+        gateway = api.url.replace("http", "ws") + "/gateway"
+        super().__init__({"token": "token-1", "api_url": f"{api.url}/api", "gateway_url": gateway})
+        self.api = api
+
+    async def say(self, text: str) -> None:
+        self._last = await self.api.say(text)
+
+    async def say_again(self) -> None:
+        await self.api.put("MESSAGE_CREATE", self._last)
+
+    async def be_odd(self) -> None:
+        await self.api.put("INTERACTION_CREATE", {"id": "5"})
+
+    def heard(self) -> list[str]:
+        return self.api.texts
+
+    async def press(self, place: int) -> None:
+        await self.api.press(self.api.sent[-1], place)
+
+
+class DingTalkSubject(Subject):
+    kind, chat, gone = "dingtalk", "alice", "gone"
+    cannot = frozenset(("press",))
+
+    def __init__(self, api: dingtalkapi.DingTalkApi) -> None:
+        super().__init__({"client_id": "robot", "client_secret": "secret", "open_url": api.url})
+        self.api = api
+
+    async def say(self, text: str) -> None:
+        self._last = await self.api.say(text)
+
+    async def say_again(self) -> None:
+        await self.api.put(json.dumps(self._last))
+
+    async def be_odd(self) -> None:
+        await self.api.put([1, 2, 3])
+
+    def heard(self) -> list[str]:
+        return self.api.texts
+
+    def be_busy(self) -> None:
+        self.api.troubles = [(429, {"code": "Throttling.User", "message": "too many"})]
+
+    def lose_answer(self) -> None:
+        self.api.troubles = ["lose"]
+
+
+class QQSubject(Subject):
+    kind, chat, gone = "qq", "alice", "gone"
+    cannot = frozenset(("press",))
+
+    def __init__(self, api: qqapi.QQApi) -> None:
+        super().__init__({"app_id": "1", "secret": "secret", "api_url": api.url, "token_url": f"{api.url}/token"})
+        self.api = api
+
+    async def say(self, text: str) -> None:
+        self._last = await self.api.say(text)
+
+    async def say_again(self) -> None:
+        await self.api.put("C2C_MESSAGE_CREATE", self._last)
+
+    async def be_odd(self) -> None:
+        await self.api.put("C2C_MESSAGE_CREATE", {"content": "nobody"})
+
+    def heard(self) -> list[str]:
+        return self.api.texts
+
+    def be_busy(self) -> None:
+        self.api.troubles = [(429, {"message": "too many", "code": 22009})]
+
+    def lose_answer(self) -> None:
+        self.api.troubles = ["lose"]
+
+
+@asynccontextmanager
+async def _fake() -> AsyncIterator[Subject]:
+    yield FakeSubject()
+
+
+@asynccontextmanager
+async def _bridge() -> AsyncIterator[Subject]:
+    application = web.Application()
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    port = free_port()
+    subject = Bridge(port, "")
+    application.router.add_post("/", subject.take)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    subject.options["url"] = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    yield subject
+    await runner.cleanup()
+
+
+def _over(
+    api: Any, subject: Callable[..., Subject], **more: object
+) -> Callable[[], AbstractAsyncContextManager[Subject]]:
+    @asynccontextmanager
+    async def made() -> AsyncIterator[Subject]:
+        async with api.running() as running:
+            yield subject(running, **more)
+
+    return made
+
+
+@asynccontextmanager
+async def _telegram_webhook() -> AsyncIterator[Subject]:
+    port = free_port()
+    more = {"webhook_url": f"http://127.0.0.1:{port}/", "webhook_secret": SECRET, "listen": f"127.0.0.1:{port}"}
+    async with botapi.running() as running:
+        yield TelegramSubject(running, **more)
+
+
+SUBJECTS: dict[str, Callable[[], AbstractAsyncContextManager[Subject]]] = {
+    "fake": _fake,
+    "webhook": _bridge,
+    "telegram": _over(botapi, TelegramSubject),
+    "telegram webhook": _telegram_webhook,
+    "slack": _over(slackapi, SlackSubject),
+    "discord": _over(discordapi, DiscordSubject),
+    "dingtalk": _over(dingtalkapi, DingTalkSubject),
+    "qq": _over(qqapi, QQSubject),
+}

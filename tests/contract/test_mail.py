@@ -1,0 +1,235 @@
+"""The inbox, the outbox, people and schedules, over every store."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from holdfast.model.errors import Conflict, Invalid, NotFound
+from holdfast.model.session import Session
+from holdfast.model.times import MINUTE
+from holdfast.store import inbox, outbox, people, platforms, schedules, sessions, workers
+from holdfast.store.database import Database
+from holdfast.store.inbox import Post
+from holdfast.store.outbox import Address, Message
+from holdfast.store.people import Person
+from holdfast.store.schedules import Schedule, Slot
+from tests.conftest import NewWorker
+
+HERE = Address("fake", "c1", "m1")
+
+
+def post(number: int, chat: str = "c1", **more: str) -> Post:
+    return Post(
+        **{"id": f"in-{chat}-{number}", "chat": chat, "message": f"m{number}", "payload": '"p"', "digest": "d", **more}
+    )  # type: ignore[arg-type]
+
+
+async def put(database: Database, *posts: Post, position: str | None = None) -> list[inbox.Taken]:
+    return await database.write(inbox.put, "fake", posts, at=1, position=position)
+
+
+async def test_a_message_is_kept_once_and_the_position_with_it(database: Database, another: Database) -> None:
+    first = await put(database, post(1), post(2), position="two")
+    again = await put(another, msgspec.structs.replace(post(1), id="in-other", digest="e"), position="three")
+    found = await database.read(platforms.get, "fake")
+
+    assert [taken.new for taken in first] == [True, True]
+    assert [(taken.new, taken.changed) for taken in again] == [(False, True)]
+    assert found is not None
+    assert found.position == "three"
+    assert (await database.read(inbox.get, "in-c1-1")).repeats == 1
+
+
+async def test_of_many_deliveries_at_once_one_is_the_first(database: Database, another: Database) -> None:
+    found = await asyncio.gather(
+        *(put((database, another)[n % 2], msgspec.structs.replace(post(1), id=f"in-{n}")) for n in range(20))
+    )
+
+    assert sum(taken.new for [taken] in found) == 1
+
+
+async def test_each_chat_has_one_message_that_is_next(database: Database) -> None:
+    await put(database, post(1), post(1, "c2"), post(2), post(2, "c2"))
+    heads = await database.read(inbox.heads, "fake")
+    await database.write(inbox.settle, "in-c1-1", "said", session="hf-1", turn="turn-1")
+    after = await database.read(inbox.heads, "fake")
+
+    assert [letter.id for letter in heads] == ["in-c1-1", "in-c2-1"]
+    assert {letter.id for letter in after} == {"in-c2-1", "in-c1-2"}
+    assert (await database.read(inbox.get, "in-c1-1")).payload == ""
+    assert await database.read(inbox.following, "fake", "c1") == await database.read(inbox.get, "in-c1-2")
+
+
+async def test_a_message_is_settled_once(database: Database) -> None:
+    await put(database, post(1))
+
+    assert await database.write(inbox.settle, "in-c1-1", "said")
+    assert not await database.write(inbox.settle, "in-c1-1", "said again")
+    assert await database.write(inbox.begin, "in-c1-1") is None
+
+
+async def test_attempts_are_counted_before_they_are_made_and_may_be_taken_back(database: Database) -> None:
+    await put(database, post(1))
+    begun = [await database.write(inbox.begin, "in-c1-1") for _ in range(2)]
+    await database.write(inbox.put_back, "in-c1-1", "the store was away")
+    left = await database.read(inbox.get, "in-c1-1")
+
+    assert [one.attempts for one in begun if one] == [1, 2]
+    assert (left.state, left.attempts) == ("waiting", 1)
+
+
+async def test_what_is_dead_keeps_its_payload_and_can_be_replayed_under_its_right_name(database: Database) -> None:
+    odd = post(1, "?", payload='"odd"', fault="no json")
+    await put(database, odd, post(7))
+    [dead] = await database.read(inbox.dead, 10)
+    await database.write(inbox.replay, dead, at=2)
+    with pytest.raises(Conflict, match="not dead"):
+        await database.write(inbox.replay, await database.read(inbox.get, dead.id), at=2)
+    renamed = await database.write(inbox.rename, dead, "c9", "m9")
+    found = await database.read(inbox.get, dead.id)
+
+    assert (dead.payload, dead.outcome, dead.state) == ('"odd"', "no json", "dead")
+    assert renamed
+    assert (found.chat, found.message, found.state) == ("c9", "m9", "waiting")
+    assert await database.read(inbox.depths) == [("fake", "waiting", 2)]
+
+
+async def test_what_is_replayed_and_had_come_before_is_dropped(database: Database) -> None:
+    await put(database, post(1, "?", fault="no json"), post(7))
+    [dead] = await database.read(inbox.dead, 10)
+    await database.write(inbox.replay, dead, at=2)
+
+    assert not await database.write(inbox.rename, dead, "c1", "m7")
+    assert (await database.read(inbox.get, dead.id)).state == "done"
+
+
+async def test_a_delivery_goes_from_hand_to_hand_and_is_written_down_at_each(
+    database: Database, new_worker: NewWorker
+) -> None:
+    one, other = await new_worker(), await new_worker()
+    await database.write(outbox.put, "out-1", HERE, Message(text="a\udcffb\0"), at=1)
+    await database.write(outbox.put, "out-1", HERE, Message(text="twice"), at=1)
+    begun = await database.write(outbox.begin, "out-1", one)
+    assert begun is not None
+    assert await database.write(outbox.begin, "out-1", other) is None
+    part = await database.write(outbox.arrived, begun, one, "r1", last=False, at=2)
+    again = await database.write(outbox.begin, "out-1", other)
+    assert part is not None
+    assert again is not None
+    assert await database.write(outbox.arrived, again, one, "r2", last=True, at=3) is None
+    done = await database.write(outbox.arrived, again, other, "r2", last=True, at=3)
+
+    assert begun.message == Message(text="a\udcffb\0", reply_to="m1")
+    assert (part.state, part.part) == ("waiting", 1)
+    assert done is not None
+    assert (done.state, done.remotes, done.sent_at) == ("sent", ["r1", "r2"], 3)
+    assert await database.read(outbox.depths) == []
+
+
+async def test_each_chat_has_one_delivery_that_is_next(database: Database) -> None:
+    for number, chat in enumerate(("c1", "c2", "c1"), 1):
+        await database.write(outbox.put, f"out-{number}", Address("fake", chat), Message(text="x"), at=number)
+
+    assert [one.id for one in await database.read(outbox.heads, "fake")] == ["out-1", "out-2"]
+    await database.write(outbox.fail, "out-1", "no")
+    assert [one.id for one in await database.read(outbox.heads, "fake")] == ["out-2", "out-3"]
+
+
+async def test_doubts_are_counted_for_good(database: Database, new_worker: NewWorker) -> None:
+    worker = await new_worker()
+    await database.write(outbox.put, "out-1", HERE, Message(text="x"), at=1)
+    await database.write(outbox.begin, "out-1", worker)
+    held = await database.write(outbox.doubt, "out-1", "who knows", hold=True, due=5)
+    assert held is not None
+    trouble = await database.read(outbox.trouble, 10)
+    await database.write(outbox.replay, held, at=6)
+    begun = await database.write(outbox.begin, "out-1", worker)
+    assert begun is not None
+    done = await database.write(outbox.arrived, begun, worker, "r", last=True, at=7)
+
+    assert [(one.state, one.doubts, one.unsure) for one in trouble] == [("unknown", 1, 1)]
+    assert done is not None
+    assert (done.state, done.doubts, done.unsure) == ("sent", 1, 0)
+    with pytest.raises(Conflict, match="nothing to replay"):
+        await database.write(outbox.replay, done, at=8)
+
+
+async def test_a_pruned_session_takes_its_replies_along(database: Database, session: Session) -> None:
+    await database.write(outbox.expect, session.id, "turn-1", HERE, at=1)
+    await database.write(outbox.put, "out-1", HERE, Message(text="x"), at=1, session_id=session.id, turn_id="turn-1")
+    assert await database.read(outbox.addresses, session.id, "turn-1") == [HERE]
+    await database.write(sessions.trash, session.id, at=2)
+
+    assert await database.write(sessions.prune, session.id, before=100)
+    assert await database.read(outbox.find, "out-1") is None
+
+
+async def test_one_worker_serves_a_platform_until_it_is_gone(database: Database, new_worker: NewWorker) -> None:
+    one, other = await new_worker(), await new_worker()
+    assert await database.write(platforms.take, "fake", one, at=1) is not None
+    assert await database.write(platforms.take, "fake", other, at=2) is None
+    await database.write(platforms.note, "fake", one, "connected", at=3)
+    await database.write(platforms.note, "fake", other, "down", at=4, error="not mine")
+    await database.write(workers.bury, one, "dead", at=5)
+    taken = await database.write(platforms.take, "fake", other, at=6)
+
+    assert taken is not None
+    assert (taken.worker_id, taken.state, taken.error) == (other, "connecting", "")
+
+
+async def test_strangers_are_let_in_by_a_code_for_an_hour(database: Database) -> None:
+    stranger = Person("fake", "mallory", "Mallory", "ABCD-1234", "asked", 1)
+    assert await database.write(people.knock, stranger) == "ABCD-1234"
+    assert await database.write(people.knock, msgspec.structs.replace(stranger, code="NEW", at=2)) is None
+    with pytest.raises(NotFound):
+        await database.write(people.let_in, "abcd-1234", at=1 + 61 * MINUTE)
+    assert not await database.read(people.is_allowed, "fake", "mallory")
+    await database.write(people.let_in, "abcd-1234", at=3)
+
+    assert await database.read(people.is_allowed, "fake", "mallory")
+    await database.write(people.turn_out, "fake", "mallory")
+    assert not await database.read(people.is_allowed, "fake", "mallory")
+
+
+async def test_only_so_many_strangers_are_answered(database: Database) -> None:
+    codes = [
+        await database.write(people.knock, Person("fake", f"p{n}", "", f"C{n}", "asked", 1))
+        for n in range(people.MAX_STRANGERS + 5)
+    ]
+
+    assert sum(code is not None for code in codes) == people.MAX_STRANGERS
+
+
+def schedule() -> Schedule:
+    return Schedule("cron-abcdef", "* * * * *", "UTC", "hi", None, None, "run", 60, 1)
+
+
+async def test_of_many_who_see_a_slot_one_moves_it_on(database: Database, another: Database) -> None:
+    await database.write(schedules.add, schedule())
+    moved = await asyncio.gather(
+        *((database, another)[n % 2].write(schedules.advance, schedule(), 120) for n in range(20))
+    )
+
+    assert sum(moved) == 1
+    assert (await database.read(schedules.resolve, "abcd")).next_at == 120
+
+
+async def test_a_slot_has_one_row_and_one_end(database: Database) -> None:
+    await database.write(schedules.add, schedule())
+    slot = Slot("cron-abcdef", 60, "running", "", "hf-1", "turn-1", 1, None)
+    assert await database.write(schedules.open_slot, slot)
+    assert not await database.write(schedules.open_slot, slot)
+    assert await database.read(schedules.is_running, "cron-abcdef")
+    assert await database.write(schedules.close_slot, "hf-1", "turn-1", "done", "", at=5)
+    assert not await database.write(schedules.close_slot, "hf-1", "turn-1", "failed", "late", at=6)
+
+    assert await database.read(schedules.counts, "cron-abcdef") == {"done": 1}
+    assert [one.ended_at for one in await database.read(schedules.slots, "cron-abcdef", 10)] == [5]
+
+
+async def test_a_channel_is_a_platform_and_a_chat(database: Database) -> None:
+    assert outbox.address_of("matrix:!room:server") == Address("matrix", "!room:server")
+    for wrong in ("telegram", "telegram:", ":42", ""):
+        with pytest.raises(Invalid, match="is no chat"):
+            outbox.address_of(wrong)

@@ -1,0 +1,206 @@
+"""A person's terminal, killed and cut off: every word that was shown is there afterwards, and no signal says anything."""
+
+import contextlib
+import json
+import random
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.model.event import Ended, Event, ModelSaid, ToolEnded, ToolStarted, TurnEnded, UserSaid
+from holdfast.model.message import text_of
+from holdfast.model.session import Session
+from holdfast.store import log, sessions
+from holdfast.store.sqlite import open_sqlite
+from tests.cli.terminal import CTRL_C, ENTER, Terminal
+from tests.crash import disk
+from tests.crash.programs import wait_until
+
+pytestmark = pytest.mark.crash
+ROUNDS = 8
+WORDS = [f"word{n}" for n in range(400)]
+STOPPING = [signal.SIGTERM, signal.SIGHUP]
+
+
+def script(folder: Path, *steps: dict[str, Any]) -> str:
+    path = folder / "script.json"
+    path.write_text(json.dumps({"steps": steps}))
+    return f"scripted:{path}"
+
+
+async def stored(home: Path) -> tuple[Session, list[Event]]:
+    database = await open_sqlite(home / "holdfast.db")
+    page = await database.read(sessions.list_page, sessions.EVERYTHING, limit=2)
+    [session] = page.sessions
+    entries = await database.read(log.read_whole, session)
+    await database.close()
+    return session, [entry.event for entry in entries]
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+async def test_promise_2_every_word_that_was_shown_before_kill_9_is_there_when_the_session_is_resumed(
+    tmp_path: Path, number: int
+) -> None:
+    home = tmp_path / "home"
+    text = "".join(f"{word}\n\n" if n % 7 == 6 else f"{word} " for n, word in enumerate(WORDS))
+    model = script(tmp_path, {"say": text, "delay_seconds": 0.004})
+    last = random.choice(WORDS[5:200])
+    with Terminal(home, model=model, rows=20) as chat:
+        chat.ready().say("A long story")
+        chat.see(last)
+        chat.kill()
+    shown = re.findall(r"word\d+", chat.text)
+    assert last in shown
+
+    with Terminal(home, "chat", "--continue", model=model, rows=20) as chat:
+        chat.see("Go on with it?")
+        chat.see(shown[-1])
+        again = set(re.findall(r"word\d+", chat.text))
+        assert set(shown) <= again, "what was shown is shown again"
+        chat.say("n")
+        chat.say("What was that?")
+        chat.see("❯ What was that?")
+        chat.leave()
+
+    _, events = await stored(home)
+    [cut, *_] = [event for event in events if isinstance(event, ModelSaid) and event.partial]
+    assert set(shown) <= set(re.findall(r"word\d+", text_of(cut.parts)))
+
+
+async def test_what_was_typed_but_not_yet_answered_is_not_lost_with_the_process(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    model = script(tmp_path, {"say": "Thinking", "hang": True})
+    with Terminal(home, model=model) as chat:
+        chat.ready().say("First")
+        chat.see("Thinking")
+        chat.say("Second, while it works")
+        chat.see("queued ❯ Second, while it works")
+        chat.kill()
+    script(tmp_path, {"say": "Both are answered."}, {"say": "Really both."})
+    with Terminal(home, "chat", "--continue", model=model) as chat:
+        chat.see("queued ❯ Second, while it works")
+        chat.say("y")
+        chat.see("Both are answered.")
+        chat.see("❯ Second, while it works Really both.")
+        chat.leave()
+
+
+@pytest.mark.parametrize("number", STOPPING)
+async def test_promise_3_a_signal_in_mid_tool_says_nothing_and_the_tool_is_done_once(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    home, mark, flag = tmp_path / "home", tmp_path / "mark", tmp_path / "flag"
+    command = f"echo x >> {mark}; until [ -e {flag} ]; do sleep 0.05; done; echo done"
+    call = {"name": "terminal", "arguments": {"command": command}}
+    model = script(tmp_path, {"call": [call]}, {"say": "The tool is done."})
+    with Terminal(home, model=model) as chat:
+        chat.ready().say("Use the tool")
+        chat.see("terminal echo x")
+        wait_until(mark.exists, "the tool acts")
+        chat.signal(number)
+        flag.touch()
+        assert chat.wait() == 130
+
+    session, events = await stored(home)
+    [ended] = [event for event in events if isinstance(event, ToolEnded)]
+    assert ended.outcome == "ok", "the step in hand was finished"
+    assert not any(isinstance(event, TurnEnded | Ended) for event in events)
+    assert session.summary.open_turn is not None
+
+    with Terminal(home, "chat", "--continue", model=model) as chat:
+        chat.see("Go on with it?")
+        chat.say("y")
+        chat.see("The tool is done.")
+        chat.leave()
+    session, events = await stored(home)
+    assert sum(isinstance(event, ToolStarted) for event in events) == 1
+    assert mark.read_text() == "x\n"
+    assert session.summary.end_reason == "cli_close"
+
+
+async def test_promise_3_a_lost_connection_in_mid_tool_leaves_the_session_to_be_taken_up(tmp_path: Path) -> None:
+    home, mark, flag = tmp_path / "home", tmp_path / "mark", tmp_path / "flag"
+    command = f"echo x >> {mark}; until [ -e {flag} ]; do sleep 0.05; done"
+    call = {"name": "terminal", "arguments": {"command": command}}
+    model = script(tmp_path, {"call": [call]}, {"say": "The tool is done."})
+    with Terminal(home, model=model) as chat:
+        chat.ready().say("Use the tool")
+        chat.see("terminal echo x")
+        wait_until(mark.exists, "the tool acts")
+        chat.hang_up()
+        flag.touch()
+        assert chat.wait() == 130
+
+    with Terminal(home, "chat", "--continue", model=model) as chat:
+        chat.see("Go on with it?")
+        chat.say("y")
+        chat.see("The tool is done.")
+        chat.leave()
+    session, _ = await stored(home)
+    assert mark.read_text() == "x\n"
+    assert session.summary.end_reason == "cli_close"
+
+
+@pytest.mark.parametrize("number", STOPPING)
+async def test_a_signal_at_the_prompt_leaves_well(tmp_path: Path, number: signal.Signals) -> None:
+    home = tmp_path / "home"
+    with Terminal(home) as chat:
+        chat.ready().say("Hello")
+        chat.see("You said: Hello")
+        chat.signal(number)
+        assert chat.wait() == 130
+
+    session, events = await stored(home)
+    assert (session.state, session.summary.end_reason) == ("ended", "cli_close")
+    assert sum(isinstance(event, ModelSaid) for event in events) == 1
+
+
+async def test_a_second_signal_leaves_at_once_and_gives_the_terminal_back(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with Terminal(home, model=script(tmp_path, {"say": "Once upon", "hang": True})) as chat:
+        chat.ready().say("A story")
+        chat.see("Once upon")
+        chat.signal(signal.SIGTERM)
+        chat.see("Leaving; the step in hand is finished first.")
+        chat.signal(signal.SIGTERM)
+        assert chat.wait() == 130
+        assert chat.echoes, "what is typed at the shell is seen again"
+
+
+@pytest.mark.timeout(180)
+async def test_promise_4_words_that_a_full_disk_cannot_keep_are_said_to_be_not_saved_and_stay_in_the_line(
+    tmp_path: Path,
+) -> None:
+    with disk.mounted(tmp_path, 32) as drive:
+        with Terminal(drive.home, model="scripted:tools") as chat:
+            chat.ready().say("Hello")
+            chat.see("You said: Hello")
+            ballast = drive.point / "ballast"
+            fill(ballast)
+            chat.paste(b"y" * 1_500_000)
+            chat.see("[pasted #1")
+            chat.press(ENTER)
+            chat.see("! not said: ")
+            chat.see("❯ [pasted #1: 1,500,000 characters")
+            ballast.unlink()
+            chat.press(CTRL_C)
+            chat.see_no("❯ [pasted #1")
+            chat.say("And now?")
+            chat.see("You said: And now?")
+            assert chat.leave() == 0
+        session, events = await stored(drive.home)
+
+    words = [text_of(event.parts) for event in events if isinstance(event, UserSaid)]
+    assert words == ["Hello", "And now?"]
+    assert session.summary.end_reason == "cli_close"
+
+
+def fill(ballast: Path) -> None:
+    """Use up the disk, to the last block."""
+    with ballast.open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+            file.flush()

@@ -1,0 +1,372 @@
+"""A client's request on its way into a session: the rules of `engine.arrive`, on a real store."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.engine.arrive import Arrival, Arrived
+from holdfast.engine.branches import Given
+from holdfast.engine.engine import Opening
+from holdfast.model.errors import Busy, Invalid, KeyReused, NotFound
+from holdfast.model.event import Entry, Event, ModelSaid, Offer, Terms, ToolEnded, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.ids import SESSION, TURN
+from holdfast.model.message import Text, ToolCall, text_of
+from holdfast.providers.scripted import Call, Step
+from holdfast.store import aliases, leases, sessions, workers
+from tests.engine.stage import Stage, gone, set_up
+from tests.engine.well_formed import assert_well_formed
+from tests.fakes.crashing import Crash, CrashingDatabase
+
+WEATHER = Terms(tools=(Offer(name="weather", description="Tells the weather."),))
+ASKS = Step(say="Let me ask.", call=(Call(name="weather", arguments={"place": "Bonn"}),))
+
+
+def user(text: str) -> Given:
+    return Given(role="user", parts=(Text(text),))
+
+
+def assistant(text: str, *calls: ToolCall) -> Given:
+    return Given(role="assistant", parts=(Text(text),) if text else (), calls=calls)
+
+
+def tool(call_id: str, text: str) -> Given:
+    return Given(role="tool", parts=(Text(text),), call_id=call_id)
+
+
+def arrival(stage: Stage, *messages: Given, **more: Any) -> Arrival:
+    ids = stage.engine.ground.ids
+    return Arrival(
+        turn_id=ids.make(TURN),
+        new_id=ids.make(SESSION),
+        messages=messages,
+        **{"caller": "api:", "default_model": "play", "model": "play", **more},
+    )
+
+
+async def send(stage: Stage, *messages: Given, **more: Any) -> tuple[Arrived, list[Event]]:
+    """Send it and follow its turn to the end."""
+    received = await stage.engine.receive(arrival(stage, *messages, **more))
+    try:
+        items = [item async for item in received.follow()]
+    finally:
+        received.close()
+    return received.arrived, [item.event for item in items if isinstance(item, Entry)]
+
+
+def reply(events: list[Event]) -> str:
+    return "".join(text_of(event.parts) for event in events if isinstance(event, ModelSaid))
+
+
+def call_of(events: list[Event]) -> ToolCall:
+    made = [part for e in events if isinstance(e, ModelSaid) for part in e.parts if isinstance(part, ToolCall)]
+    return made[-1]
+
+
+def spoken(events: list[Event]) -> list[str]:
+    said = [event for event in events if isinstance(event, UserSaid | ModelSaid | ToolEnded)]
+    return [f"{type(event).__name__}: {text_of(event.parts)}" for event in said]
+
+
+async def test_only_what_is_new_goes_into_the_log(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, model="echo"))
+    first, said = await send(stage, user("one"), model="echo")
+    second, _ = await send(stage, user("one"), assistant(reply(said)), user("two"), model="echo")
+
+    log = await stage.log(first.admission.session.id)
+
+    assert second.admission.session.id == first.admission.session.id
+    assert spoken(log) == ["UserSaid: one", "ModelSaid: You said: one", "UserSaid: two", "ModelSaid: You said: two"]
+
+
+async def test_a_history_from_elsewhere_is_in_the_log_as_if_it_had_been_played_here(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="x"), Step(say="x"), Step(say="It is dry.")))
+    call = ToolCall("c9", "weather", "{}")
+
+    arrived, _ = await send(
+        stage, user("one"), assistant("", call), tool("c9", "Sun."), assistant("Sunny."), user("two")
+    )
+
+    log = await stage.log(arrived.admission.session.id)
+    assert_well_formed(log)
+    assert spoken(log) == [
+        "UserSaid: one",
+        "ModelSaid: ",
+        "ToolEnded: Sun.",
+        "ModelSaid: Sunny.",
+        "UserSaid: two",
+        "ModelSaid: It is dry.",
+    ]
+    assert len({message.seq for message in stage.requests[0].messages}) == 5
+
+
+async def test_a_call_of_the_clients_ends_the_turn_and_its_result_begins_the_next(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, ASKS, Step(say="It rains.")))
+    first, said = await send(stage, user("weather?"), terms=WEATHER)
+    call = call_of(said)
+
+    second, then = await send(
+        stage, user("weather?"), assistant("Let me ask.", call), tool(call.id, "Rain."), terms=WEATHER
+    )
+
+    ended = said[-1]
+    assert isinstance(ended, TurnEnded)
+    assert (ended.outcome, ended.awaiting) == ("done", (call.id,))
+    assert second.admission.session.id == first.admission.session.id
+    assert reply(then) == "It rains."
+    assert_well_formed(await stage.log(first.admission.session.id))
+    assert [spec.name for spec in stage.requests[0].tools][-1] == "weather"
+
+
+async def test_calls_of_both_kinds_in_one_reply_are_run_by_whom_they_concern(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    both = Step(call=(Call(name="look"), Call(name="weather")))
+    stages.append(stage := await set_up(tmp_path, both, Step(say="Done.")))
+    first, said = await send(stage, user("go"), terms=WEATHER)
+
+    ended = said[-1]
+    assert isinstance(ended, TurnEnded)
+    assert stage.reader.runs == 1
+    assert len(ended.awaiting) == 1
+    _, then = await send(stage, tool(ended.awaiting[0], "Rain."), terms=WEATHER, ref=first.admission.session.id)
+    assert reply(then) == "Done."
+    assert_well_formed(await stage.log(first.admission.session.id))
+
+
+async def test_a_tool_of_the_clients_stands_before_ours_of_the_same_name(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(call=(Call(name="mail", arguments={"to": "bo"}),))))
+
+    _, said = await send(stage, user("mail bo"), terms=Terms(tools=(Offer(name="mail"),)))
+
+    assert isinstance(said[-1], TurnEnded) and said[-1].awaiting
+    assert not stage.mailer.outbox.exists(), "it was not ours to run"
+
+
+@pytest.mark.parametrize("through", ["the api", "another face"])
+async def test_words_instead_of_a_result_close_the_call(tmp_path: Path, stages: list[Stage], through: str) -> None:
+    stages.append(stage := await set_up(tmp_path, ASKS, Step(say="As you wish.")))
+    first, _ = await send(stage, user("weather?"), terms=WEATHER)
+    session_id = first.admission.session.id
+
+    if through == "the api":
+        await send(stage, user("never mind"), ref=session_id)
+    else:
+        await stage.play(session_id, "never mind")
+
+    log = await stage.log(session_id)
+    assert_well_formed(log)
+    [closed] = [event for event in log if isinstance(event, ToolEnded)]
+    assert closed.outcome == "unknown" and "gave no result" in text_of(closed.parts)
+
+
+async def test_a_result_that_comes_after_the_work_went_on_without_it_is_refused(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, ASKS, Step(hang=True)))
+    first, said = await send(stage, user("weather?"), terms=WEATHER)
+    session_id, call = first.admission.session.id, call_of(said)
+    going = await stage.engine.receive(arrival(stage, user("never mind"), ref=session_id))
+    with pytest.raises(Invalid, match="waits for a result"):
+        await send(stage, tool(call.id, "Rain."), terms=WEATHER, ref=session_id)
+    going.close()
+    await stage.engine.interrupt(session_id)
+    await stage.engine.settled()
+
+    assert_well_formed(await stage.log(session_id))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param((tool("c1", "x"),), id="no call at all"),
+        pytest.param((user("a"), assistant("", ToolCall("c1", "f")), tool("c2", "x")), id="another call"),
+        pytest.param((user("a"), assistant("b")), id="nothing to answer"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_and_leaves_nothing(
+    tmp_path: Path, stages: list[Stage], messages: tuple[Given, ...]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, model="echo"))
+
+    with pytest.raises(Invalid):
+        await send(stage, *messages)
+
+    page = await stage.database.read(sessions.list_page, sessions.EVERYTHING, limit=10)
+    assert page.sessions == []
+
+
+async def test_an_alias_leads_to_its_session(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, model="echo"))
+    first, _ = await send(stage, user("one"))
+    await stage.database.write(aliases.add, "20260101_old", first.admission.session.id, at=1)
+
+    second, _ = await send(stage, user("two"), ref="20260101_old", channel="key:20260101_old")
+
+    assert second.admission.session.id == first.admission.session.id
+
+
+async def test_a_session_of_another_face_is_matched_by_its_id(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, model="echo"))
+    chat = (await stage.engine.open(Opening(source="chat"))).session.id
+    for words in ("one", "two"):
+        await stage.play(chat, words)
+
+    extended, _ = await send(
+        stage, user("one"), assistant("You said: one"), user("two"), assistant("You said: two"), user("3"), ref=chat
+    )
+    edited, _ = await send(stage, user("one"), assistant("You said: one"), user("zwei"), ref=chat)
+
+    assert extended.admission.session.id == chat
+    assert edited.forked_from == chat
+
+
+async def test_what_was_taken_back_can_be_said_otherwise_without_a_fork(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, model="echo"))
+    first, _ = await send(stage, user("one"), channel="key:a")
+    await send(stage, user("one"), assistant("You said: one"), user("two"), channel="key:a")
+    await stage.engine.rewind(first.admission.session.id)
+
+    other, _ = await send(stage, user("one"), assistant("You said: one"), user("zwei"), channel="key:a")
+
+    assert other.forked_from is None
+    assert other.admission.session.id == first.admission.session.id
+
+
+async def test_words_that_are_still_to_be_answered_are_not_said_twice(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="1"), Step(hang=True), model="play"))
+    first, _ = await send(stage, user("one"))
+    session_id = first.admission.session.id
+    running = await stage.engine.receive(arrival(stage, user("one"), assistant("1"), user("two"), ref=session_id))
+    waiting = await stage.engine.receive(
+        arrival(stage, user("one"), assistant("1"), user("two"), user("three"), ref=session_id)
+    )
+    after = await stage.engine.receive(
+        arrival(stage, user("one"), assistant("1"), user("two"), user("three"), user("four"), ref=session_id)
+    )
+    for received in (running, waiting, after):
+        received.close()
+
+    queued = await stage.engine.waiting(session_id)
+    assert [text_of(item.said.parts) for item in queued if item.said] == ["three", "four"]
+    assert {r.arrived.admission.session.id for r in (running, waiting, after)} == {session_id}
+
+
+async def test_terms_that_wait_are_those_of_their_own_turn(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(hang=True), Step(say="x"), Step(say="y")))
+    running = await stage.engine.receive(arrival(stage, user("one"), channel="key:a"))
+    terms = Terms(temperature=0.5, max_tokens=7, tools=WEATHER.tools)
+    waiting = await stage.engine.receive(arrival(stage, user("two"), channel="key:a", terms=terms, mode="interrupt"))
+    async for _ in waiting.follow():
+        pass
+    for received in (running, waiting):
+        received.close()
+
+    asked = stage.requests[-1]
+    assert (asked.temperature, asked.max_tokens, asked.tools[-1].name) == (0.5, 7, "weather")
+    started = [e for e in await stage.log(waiting.arrived.admission.session.id) if isinstance(e, TurnStarted)]
+    assert [event.terms.temperature for event in started] == [None, 0.5]
+
+
+async def test_a_side_request_is_hidden_and_says_of_whom_it_is(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, model="echo"))
+    first, _ = await send(stage, user("one"), channel="key:a", system="Be kind.")
+
+    side, _ = await send(stage, user("a title, please"), channel="key:a", system="Give titles.")
+    same, _ = await send(stage, user("two"), channel="key:a", system=" Be kind.\n")
+    without, _ = await send(stage, user("three"), channel="key:a")
+
+    assert side.admission.session.summary.side_of == first.admission.session.id
+    assert same.admission.session.id == without.admission.session.id == first.admission.session.id
+    listed = await stage.database.read(sessions.list_page, sessions.Filters(), limit=10)
+    assert [session.id for session in listed.sessions] == [first.admission.session.id]
+
+
+async def test_a_key_is_bound_to_what_was_asked(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, model="echo"))
+    first, said = await send(stage, user("one"), key="k", request="digest-1")
+
+    again, replayed = await send(stage, user("one"), key="k", request="digest-1")
+    with pytest.raises(KeyReused):
+        await send(stage, user("two"), key="k", request="digest-2")
+
+    assert again.admission.repeated
+    assert again.admission.turn_id == first.admission.turn_id
+    assert reply(replayed) == reply(said)
+
+
+async def test_an_unknown_id_and_one_in_the_trash_are_not_found(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, model="echo"))
+    first, _ = await send(stage, user("one"))
+    await stage.database.write(sessions.trash, first.admission.session.id, at=1)
+
+    for ref in (first.admission.session.id, "hf-nobody"):
+        with pytest.raises(NotFound):
+            await send(stage, user("two"), ref=ref)
+
+
+async def test_a_name_whose_session_was_deleted_begins_a_new_one(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, model="echo"))
+    first, _ = await send(stage, user("one"), channel="key:a")
+    await stage.database.write(sessions.trash, first.admission.session.id, at=1)
+
+    second, _ = await send(stage, user("two"), channel="key:a")
+
+    assert second.new and second.admission.session.id != first.admission.session.id
+
+
+async def test_one_who_would_not_wait_need_not_wait_for_the_dead(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, model="echo"))
+    first, _ = await send(stage, user("one"), channel="key:a")
+    dead = await set_up(tmp_path, database=stage.database, who=gone())
+    await stage.database.write(leases.take, first.admission.session.id, dead.worker_id)
+
+    second, _ = await send(stage, user("two"), channel="key:a", mode=None)
+
+    assert second.admission.session.id == first.admission.session.id
+
+
+async def test_one_who_would_not_wait_is_refused_while_a_turn_runs(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(hang=True)))
+    running = await stage.engine.receive(arrival(stage, user("one"), channel="key:a"))
+
+    with pytest.raises(Busy):
+        await send(stage, user("two"), channel="key:a", mode=None)
+    running.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", range(1, 6))
+async def test_promises_1_and_6_a_crash_at_any_commit_of_a_turn_with_a_clients_tool(
+    tmp_path: Path, nth: int, when: Any
+) -> None:
+    stage = await set_up(tmp_path, ASKS, Step(say="It rains."))
+    dying = CrashingDatabase(stage.database, nth, when)
+    object.__setattr__(stage.engine.ground, "database", dying)
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    try:
+        async with asyncio.timeout(20):
+            _, said = await send(stage, user("weather?"), terms=WEATHER, channel="key:a")
+            await send(stage, tool(call_of(said).id, "Rain."), terms=WEATHER, channel="key:a")
+    except Crash:
+        pass
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await stage.database.close()
+
+    after = await set_up(tmp_path, ASKS, Step(say="It rains."), Step(say="Well."), Step(say="Well."))
+    try:
+        await after.database.write(workers.bury, stage.worker_id, "killed", at=1)
+        found, _ = await send(after, user("go on"), channel="key:a")
+        log = await after.log(found.admission.session.id)
+        assert_well_formed(log)
+        if not found.new:
+            assert "UserSaid: weather?" in spoken(log), "what was acknowledged is there"
+    finally:
+        await after.engine.close()
+        await after.database.close()

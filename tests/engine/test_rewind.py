@@ -1,0 +1,115 @@
+"""Taking back: nothing is deleted, and the model is no longer shown what was taken back."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import Busy, Invalid
+from holdfast.model.event import Compacted, CompactionUndone, Entry, Rewound, TurnStarted, UserSaid
+from holdfast.model.message import text_of
+from holdfast.model.session import messages, standing
+from holdfast.providers.scripted import Call, Step
+from holdfast.store import log
+from tests.engine.stage import Stage, set_up
+
+
+async def shown(stage: Stage, session_id: str) -> list[str]:
+    _, entries = await stage.engine.read(session_id)
+    return [message.text for message in messages(standing(entries))]
+
+
+async def test_what_is_taken_back_stays_in_the_log_and_is_not_shown_to_the_model(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    stages.append(stage)
+    session = await stage.session()
+    for words in ("One", "Two", "Three"):
+        await stage.play(session.id, words)
+    before = await stage.log(session.id)
+
+    taken = await stage.engine.rewind(session.id, count=2)
+    await stage.play(session.id, "Four")
+
+    assert (text_of(taken.parts), taken.messages) == ("Two", 4)
+    assert (await stage.log(session.id))[: len(before)] == before, "nothing was deleted"
+    assert await shown(stage, session.id) == ["One", "You said: One", "Four", "You said: Four"]
+    assert [message.text for message in stage.requests[-1].messages] == ["One", "You said: One", "Four"]
+    assert (await stage.engine.read(session.id))[0].summary.message_count == 8, "a log only grows"
+
+
+async def test_what_was_taken_back_is_not_taken_back_twice(tmp_path: Path, stages: list[Stage]) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    stages.append(stage)
+    session = await stage.session()
+    for words in ("One", "Two"):
+        await stage.play(session.id, words)
+
+    first = await stage.engine.rewind(session.id)
+    second = await stage.engine.rewind(session.id)
+
+    assert [text_of(taken.parts) for taken in (first, second)] == ["Two", "One"]
+    with pytest.raises(Invalid, match="nothing has been said"):
+        await stage.engine.rewind(session.id)
+
+
+@pytest.mark.parametrize("count", [0, 2, 99])
+async def test_no_more_can_be_taken_back_than_was_said(tmp_path: Path, stages: list[Stage], count: int) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    stages.append(stage)
+    session = await stage.session()
+    await stage.play(session.id, "One")
+
+    with pytest.raises(Invalid, match=f"^{count} turns cannot be taken back: there is 1 to take back$"):
+        await stage.engine.rewind(session.id, count=count)
+
+    assert not any(isinstance(event, Rewound) for event in await stage.log(session.id))
+
+
+async def test_nothing_is_taken_back_while_a_turn_is_open(tmp_path: Path, stages: list[Stage]) -> None:
+    stage = await set_up(tmp_path, Step(call=(Call("sleep"),)))
+    stages.append(stage)
+    session = await stage.session()
+    await stage.engine.admit(session.id, "Sleep")
+    await stage.sleeper.sleeping.wait()
+
+    with pytest.raises(Busy, match="interrupt it first"):
+        await stage.engine.rewind(session.id)
+
+
+async def test_a_compaction_that_stands_for_what_is_taken_back_is_undone_first(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    stages.append(stage)
+    session = await stage.session()
+    for words in ("One", "Two"):
+        await stage.play(session.id, words)
+    now, _ = await stage.engine.read(session.id)
+    compacted = Compacted(epoch=1, upto_seq=now.seq, summary="Two things were said.", how="test")
+    await stage.database.write(log.append_unheld, session.id, [compacted], at=1)
+
+    await stage.engine.rewind(session.id)
+
+    assert (await stage.log(session.id))[-2:] == [CompactionUndone(epoch=0), Rewound(to_seq=5)]
+    await stage.play(session.id, "Three")
+    assert [message.text for message in stage.requests[-1].messages] == ["One", "You said: One", "Three"]
+
+
+async def test_words_that_joined_the_turn_are_asked_again_with_those_that_began_it(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    stages.append(stage)
+    session = await stage.session()
+    await stage.play(session.id, "First")
+    _, entries = await stage.engine.read(session.id)
+    [turn] = [entry.event for entry in entries if isinstance(entry.event, TurnStarted)]
+    [said] = [entry.event for entry in entries if isinstance(entry.event, UserSaid)]
+    joined = UserSaid(turn_id=turn.turn_id, parts=said.parts, input_id="turn-2")
+    await stage.database.write(log.append_unheld, session.id, [joined], at=1)
+
+    taken = await stage.engine.rewind(session.id, why="retry")
+
+    assert text_of(taken.parts) == "FirstFirst"
+    assert isinstance(entries[0], Entry)
