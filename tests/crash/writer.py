@@ -254,6 +254,7 @@ SCENARIOS = {"everything": everything, "volume": volume}
 
 
 async def main(given: argparse.Namespace) -> None:
+    sqlite.READERS = 1  # a call is known by its thread and number, so the same thread must make it each time
     if given.checkpoint_pages is not None:
         sqlite_writer.CHECKPOINT_PAGES = given.checkpoint_pages
     if given.truncate:

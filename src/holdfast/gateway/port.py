@@ -151,8 +151,8 @@ class Platform(Protocol):
         """Save an attachment. Raises TooLarge having stopped in time, or Unavailable."""
 
 
-class TooLarge(Invalid):
-    """An attachment that is over the limit."""
+class TooLarge(Exception):
+    """An attachment that is over the limit; whoever fetches it handles this."""
 
 
 Connect = Callable[["Options", Clock], AbstractAsyncContextManager[Platform]]

@@ -38,6 +38,7 @@ State = Literal["running", "waiting", "interrupted", "quarantined", "ended"]
 ACTIVE = (SessionOpened, UserSaid, ModelSaid, ToolEnded, Reopened, Forked)
 """What counts as activity when a reset is considered."""
 PREVIEW_LENGTH = 120
+MOST = 2**63 - 1
 TITLE_LENGTH = 200
 JOINERS = "\u200c\u200d"
 """Invisible, but part of how Persian and many emoji are spelt."""
@@ -119,8 +120,7 @@ def _changes(summary: Summary, event: Event, at: int) -> dict[str, object]:
         case ModelSaid():
             return {
                 "message_count": summary.message_count + 1,
-                "tokens_in": summary.tokens_in + event.usage.tokens_in,
-                "tokens_out": summary.tokens_out + event.usage.tokens_out,
+                **_spent(summary, event.usage),
             }
         case ToolEnded():
             return {"message_count": summary.message_count + 1}
@@ -163,7 +163,15 @@ def _changes(summary: Summary, event: Event, at: int) -> dict[str, object]:
 
 
 def _spent(summary: Summary, usage: Usage) -> dict[str, object]:
-    return {"tokens_in": summary.tokens_in + usage.tokens_in, "tokens_out": summary.tokens_out + usage.tokens_out}
+    return {
+        "tokens_in": _countable(summary.tokens_in + usage.tokens_in),
+        "tokens_out": _countable(summary.tokens_out + usage.tokens_out),
+    }
+
+
+def _countable(tokens: int) -> int:
+    """What a row can hold, whatever an imported log claims to have cost."""
+    return max(-MOST, min(MOST, tokens))
 
 
 def _opened(event: SessionOpened, at: int) -> dict[str, object]:
