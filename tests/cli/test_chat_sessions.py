@@ -118,6 +118,7 @@ def test_resume_without_a_name_opens_a_list_that_narrows_and_shows_what_is_in_it
         chat.see("“Ships”: 2 messages, all of them here")
         chat.say("/resume")
         chat.see("Which session?", times=2)
+        chat.see("You said: About harbours")  # the list is drawn and listens
         chat.press(ESCAPE)
         chat.see("Nothing was chosen")
         chat.leave()
