@@ -51,8 +51,9 @@ async def run(home: Path, server: OpenAiServer, prompt: str, *, kill_after: floa
     done, _ = await asyncio.wait({talking}, timeout=kill_after or 120)
     if not done:
         assert kill_after is not None, "a run without a kill must end by itself"
+        # Not by the process's own method, which may take the exit status from the loop.
         with suppress(ProcessLookupError):  # it ended by itself at the last moment
-            process.send_signal(signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
     out, err = await talking
     assert process.returncode in (0, -signal.SIGKILL), err.decode()
     return process.returncode, out.decode()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from holdfast.engine.together import stop
@@ -35,16 +35,19 @@ async def test_one_worker_serves_a_platform_and_another_takes_over_when_it_is_go
     first, second = FakeChannel(), FakeChannel()
     one = await set_up(tmp_path, model="echo")
     two = await set_up(tmp_path, model="echo", database=one.database)
-    async with opened(tmp_path, first, stage=one):
+    async with AsyncExitStack() as service:
+        await service.enter_async_context(opened(tmp_path, first, stage=one))
         await row(one, state="connected", worker_id=one.worker_id)
-        async with opened(tmp_path, second, stage=two) as hall:
+        async with opened(tmp_path, second, stage=two):
             await second.say("nobody listens here yet")
             await first.say("hello")
             await first.until(lambda: bool(first.arrived))
             assert not second.arrived
             await one.database.write(workers.bury, one.worker_id, "it is dead", at=1)
             await row(two, state="connected", worker_id=two.worker_id)
-            await hall.replies(1)
+            await service.aclose()  # until it sees that it was replaced, the buried one may still answer
+            await second.say("are you there?")
+            await second.until(lambda: any("are you there?" in text for text in second.texts))
 
 
 async def test_a_worker_that_leaves_lets_go_of_its_platforms(tmp_path: Path) -> None:
