@@ -1,6 +1,7 @@
 """What every test may use: a clock that stands still, ids, a store of its own, workers. Nobody talks to the network."""
 
 import ipaddress
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -20,6 +21,9 @@ NewWorker = Callable[..., Awaitable[str]]
 # How fast an example runs says something about the machine, not about the code.
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("holdfast")
+
+# What tests start hears a hang-up, also if the tests themselves were started to outlive their terminal.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _is_loopback(host: object) -> bool:

@@ -18,11 +18,11 @@ pytestmark = pytest.mark.crash
 STOPPING = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
 
-async def start(home: Path, server: OpenAiServer) -> asyncio.subprocess.Process:
+async def start(home: Path, server: OpenAiServer, *before: str) -> asyncio.subprocess.Process:
     line, env = command(home, server, "Tell me a story")
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
-        *line, env=env, cwd=home, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        *before, *line, env=env, cwd=home, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
     )
 
 
@@ -59,6 +59,19 @@ async def test_promise_3_a_signal_lets_the_step_in_hand_finish_and_exits_130(tmp
     assert [text_of(event.parts) for event in events if isinstance(event, ModelSaid)] == [
         "Once upon a time there was a lighthouse."
     ]
+    assert json.loads(out)["text"] == "Once upon a time there was a lighthouse."
+
+
+async def test_a_hang_up_that_was_ignored_from_the_start_stays_ignored(tmp_path: Path) -> None:
+    async with OpenAiServer() as server:
+        server.acts.append(say("Once upon a time there was a lighthouse.", pause_seconds=0.1))
+        process = await start(tmp_path, server, "nohup")
+        await asked(server)
+
+        process.send_signal(signal.SIGHUP)
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+
+    assert process.returncode == 0, err.decode()
     assert json.loads(out)["text"] == "Once upon a time there was a lighthouse."
 
 

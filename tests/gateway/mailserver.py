@@ -35,7 +35,8 @@ default_internal_user = {user}
 default_login_user = {user}
 default_internal_group = {group}
 first_valid_uid = 0
-mail_location = maildir:{folder}/mail/%u
+# Not a maildir: there a mail that comes while the folder is read may get a later number than the next one.
+mail_location = sdbox:{folder}/mail/%u
 mail_fsync = optimized
 passdb {{
   driver = static

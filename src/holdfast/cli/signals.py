@@ -28,13 +28,19 @@ def caught(on_first: Callable[[int], object]) -> Iterator[None]:
             os._exit(INTERRUPTED)
         on_first(number)
 
-    for number in SIGNALS:
+    heard = [number for number in SIGNALS if is_heard(number)]
+    for number in heard:
         loop.add_signal_handler(number, arrive, number)
     try:
         yield
     finally:
-        for number in SIGNALS:
+        for number in heard:
             loop.remove_signal_handler(number)
+
+
+def is_heard(number: signal.Signals) -> bool:
+    """Whether a signal is to be minded: not if we were started with it ignored, as `nohup` does."""
+    return signal.getsignal(number) != signal.SIG_IGN
 
 
 async def unless_signalled(

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from holdfast.cli import errors, render
 from holdfast.cli.chat.terminal import Terminal
 from holdfast.cli.chat.tty import Modes, Tty
+from holdfast.cli.signals import is_heard
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import Entry
 from holdfast.model.session import Session
@@ -56,12 +57,13 @@ class Leaving:
     def _on_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._terminal.interrupt)
-        for number in DRAINING:
+        draining = [number for number in DRAINING if is_heard(number)]
+        for number in draining:
             loop.add_signal_handler(number, self._called, number)
         try:
             yield
         finally:
-            for number in (signal.SIGINT, *DRAINING):
+            for number in (signal.SIGINT, *draining):
                 loop.remove_signal_handler(number)
 
     def _called(self, number: int) -> None:
