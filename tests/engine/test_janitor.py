@@ -274,7 +274,7 @@ async def test_words_left_in_a_session_that_has_ended_reopen_it_are_played_and_i
     leaving = await worker_on()
     session = await leaving.session(source=source, own=True)
     await leaving.database.write(_leave_words, session.id, ids.make("turn-"))
-    await leaving.engine.leave(session.id)
+    await leaving.engine.owned.leave(session.id)
     assert (await row(leaving, session.id)).state == "ended"
     living = await worker_on()
 
@@ -667,7 +667,7 @@ async def test_an_owner_that_goes_while_another_plays_a_turn_leaves_the_session_
     visitor = await worker_on(*SLEEPING)
     await asleep(visitor, session.id)
     if how == "leaves":
-        await owner.engine.leave(session.id)
+        await owner.engine.owned.leave(session.id)
     living = await worker_on()
     await swept(living)
     assert (await row(living, session.id)).state == "running", "its turn was not touched"
@@ -686,7 +686,7 @@ async def test_a_second_chat_in_a_session_becomes_its_owner_when_the_first_has_l
     session = await first.session(source="chat", own=True)
     await second.session(ref=session.id, own=True)
     assert (await row(first, session.id)).owner_worker == first.worker_id
-    await first.engine.leave(session.id)
+    await first.engine.owned.leave(session.id)
 
     await second.play(session.id, "Hello")
 
@@ -714,7 +714,7 @@ async def test_what_nobody_owns_but_nobody_has_lost_is_waiting_and_not_leaked(wo
     living = await worker_on(Step(say="Hi."), Step(say="Ho."))
     session = await living.session(source="chat", own=True)
     await living.play(session.id, "Hello")
-    await living.engine.leave(session.id)
+    await living.engine.owned.leave(session.id)
 
     await living.database.write(sessions.reopen, session.id, at=1)
     await living.database.write(sessions.fork, session.id, "hf-00000000000000000001", at=1)

@@ -248,7 +248,7 @@ async def test_a_session_that_somebody_has_open_is_reset_when_it_is_next_spoken_
 async def test_an_old_session_that_is_resumed_by_name_is_not_reset_under_ones_hands(bench):
     bench.policy("both")
     old = await bench.spoken(None, source="chat", own=True)
-    await bench.engine.leave(old)
+    await bench.engine.owned.leave(old)
     bench.clock.pass_seconds(1000 * HOUR)
 
     assert (await bench.stage.session(ref=old)).id == old

@@ -50,10 +50,10 @@ class TestSeat:
 
     async def move(self, session_id: str | None, *, title: str | None = None) -> None:
         if self.session_id is not None:
-            await self.engine.leave(self.session_id)
+            await self.engine.owned.leave(self.session_id)
         self.session_id = session_id
         if session_id is not None:
-            await self.engine.keep_open(session_id)
+            await self.engine.owned.keep(session_id)
         elif title is not None:
             self.told.append(f"(title {title})")
 

@@ -8,32 +8,29 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.engine import admit, byhand, handover, rewind
+from holdfast.engine import admit, byhand, rewind
 from holdfast.engine.admit import Admission, Words
 from holdfast.engine.arrive import Arrival, Arrived, arrive
 from holdfast.engine.bus import Failed, Live, News, Subscription
 from holdfast.engine.coordinator import CLOSED, Coordinator
-from holdfast.engine.drafts import Drafts
 from holdfast.engine.hand import Ground
 from holdfast.engine.janitor import Chore
+from holdfast.engine.owning import Owning
 from holdfast.engine.processes import Processes, Running
 from holdfast.engine.reset import NEVER, Leaving, Resets
 from holdfast.engine.rewind import Taken
 from holdfast.engine.titles import Titles
-from holdfast.engine.together import stop, whole
+from holdfast.engine.together import whole
+from holdfast.engine.watch import Watch
 from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
 from holdfast.model.event import (
     Compacted,
     CompactionFailed,
     CompactionUndone,
-    EndReason,
     Entry,
     ModelChanged,
-    Reopened,
     SessionOpened,
     Source,
-    TurnEnded,
-    UserSaid,
 )
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Content, Text
@@ -42,7 +39,6 @@ from holdfast.store import aliases, approvals, inputs, log, owners, processes, s
 from holdfast.store.approvals import Approval
 from holdfast.store.database import Transaction
 from holdfast.store.inputs import Input, Mode
-from holdfast.store.log import Draft
 
 DRAIN_SECONDS = 10.0
 
@@ -91,10 +87,11 @@ class Engine:
         self.ground = ground
         self._coordinator = coordinator
         self._default_model = default_model
+        self._watch = Watch(ground, coordinator.serves)
         self.titles: Titles | None = None
         """What gives titles to sessions without one, where that is wanted."""
-        self._opened: set[str] = set()
-        """Sessions that this worker has open, though another may be their owner."""
+        self.owned = Owning(ground, coordinator.bury_if_gone)
+        """The sessions that this worker has open."""
         self.processes: Processes | None = None
         """The background processes of the store, where there is somebody who looks after them."""
         self.resets = Resets(ground, NEVER, None)
@@ -118,7 +115,7 @@ class Engine:
             )
             opened = Opened(session, new=new or renewed)
         if opening.own:
-            await self._own(opened.session)
+            await self.owned.own(opened.session)
         if opening.model is not None and opened.session.summary.model != opening.model:
             changed = ModelChanged(model=opening.model)
             await self._coordinator.bury_dead_holder(opened.session.id)
@@ -139,12 +136,12 @@ class Engine:
         The new one's log begins with a `renewed` event, whose notice says what happened and how to undo it.
         """
         session = await self.ground.database.read(sessions.get, session_id)
-        return self._moved(session_id, await self.resets.freshen(session))
+        return self.owned.moved(session_id, await self.resets.freshen(session))
 
     async def begin_anew(self, session_id: str, leaving: Leaving = "keep") -> Session:
         """A new session in the place of this one; what runs in the background is stopped, kept or handed over. Raises Busy."""
         session = await self.ground.database.read(sessions.get, session_id)
-        return self._moved(session_id, await self.resets.begin_anew(session, leaving))
+        return self.owned.moved(session_id, await self.resets.begin_anew(session, leaving))
 
     async def running(self, session_id: str) -> list[Running]:
         """The background processes of a session that live, as they were last seen."""
@@ -155,23 +152,7 @@ class Engine:
 
     async def undo_reset(self, session_id: str) -> Session:
         """The session before, in the place of one that began with a reset, within a day. Raises Invalid, NotFound or Busy."""
-        return self._moved(session_id, await self.resets.undo(session_id))
-
-    def _moved(self, session_id: str, to: Session) -> Session:
-        """What this worker had open it has open in the other's place."""
-        if to.id != session_id and session_id in self._opened:
-            self._opened.discard(session_id)
-            self._opened.add(to.id)
-        return to
-
-    async def _own(self, session: Session) -> None:
-        """Become the session's owner; if a living worker has it open, with the first words after that one has left."""
-        self._opened.add(session.id)
-        if session.owner_worker == self.ground.worker_id:
-            return
-        if session.owner_worker is not None:
-            await self._coordinator.bury_if_gone(session.owner_worker)
-        await self.ground.database.write(owners.attach, session.id, self.ground.worker_id)
+        return self.owned.moved(session_id, await self.resets.undo(session_id))
 
     def _fact(self, opening: Opening) -> SessionOpened:
         return SessionOpened(
@@ -204,7 +185,7 @@ class Engine:
         return await whole(self._admit(session_id, words))
 
     async def _admit(self, session_id: str, words: Words) -> Admission:
-        at, worker_id, owns = self.ground.clock.now(), self.ground.worker_id, session_id in self._opened
+        at, worker_id, owns = self.ground.clock.now(), self.ground.worker_id, session_id in self.owned
         admission = await self.ground.database.write(_admit, session_id, words, owns=owns, worker_id=worker_id, at=at)
         self._set_going(admission)
         return admission
@@ -269,13 +250,9 @@ class Engine:
         self._set_going(arrived.admission)
         return received
 
-    async def follow(self, admission: Admission, subscription: Subscription) -> AsyncGenerator[Entry | Live, None]:
+    def follow(self, admission: Admission, subscription: Subscription) -> AsyncGenerator[Entry | Live, None]:
         """The turn of an admission to its end, for a watcher who subscribed before it was set going."""
-        first = 1 if admission.repeated else admission.session.seq + 1 - len(admission.entries)
-        session_id = admission.session.id
-        async with aclosing(self._follow(session_id, first, subscription, told=admission.began)) as news:
-            async for item in _of_turn(news, admission.turn_id):
-                yield item
+        return self._watch.turn(admission, subscription)
 
     async def say(
         self,
@@ -302,66 +279,14 @@ class Engine:
 
     async def watch(self, session_id: str, *, after: int = 0) -> AsyncIterator[Entry | Live]:
         """Every event behind `after`, those to come included, and live text; for ever."""
-        subscription = self.ground.bus.subscribe(session_id)
-        try:
-            async with aclosing(self._follow(session_id, after + 1, subscription)) as news:
-                async for item in news:
-                    if isinstance(item, Failed):
-                        continue
+        async with aclosing(self._watch.all(session_id, after=after)) as news:
+            async for item in news:
+                if not isinstance(item, Failed):
                     yield item
-        finally:
-            self.ground.bus.unsubscribe(session_id, subscription)
 
-    async def news(self, session_id: str, *, after: int = 0) -> AsyncGenerator[News, None]:
+    def news(self, session_id: str, *, after: int = 0) -> AsyncGenerator[News, None]:
         """As `watch`, for a face that shows words once they are safe, and tells of turns that broke."""
-        subscription = self.ground.bus.subscribe(session_id, kept=True)
-        try:
-            async with aclosing(self._follow(session_id, after + 1, subscription)) as news:
-                async for item in news:
-                    yield item
-        finally:
-            self.ground.bus.unsubscribe(session_id, subscription)
-
-    async def _follow(
-        self, session_id: str, first: int, subscription: Subscription, *, told: bool = False
-    ) -> AsyncGenerator[News, None]:
-        """All news of a session, in order and without gaps, whether this worker makes them or another.
-
-        `told` means that the bus brings everything from `first` on, so that the store need not be asked first.
-        """
-        ringer = asyncio.create_task(
-            self._ring_on_news(session_id, subscription, told=told), name=f"watch {session_id}"
-        )
-        drafts = Drafts()
-        try:
-            look = not told
-            while True:
-                item = None if look else subscription.take()
-                if isinstance(item, Live | Failed):
-                    yield item
-                elif isinstance(item, Entry) and item.seq <= first:
-                    if item.seq == first:
-                        first += 1
-                        yield item
-                elif item is not None or look:  # others have written, too
-                    entries, draft = await self.ground.database.read(_written, session_id, first=first)
-                    for entry in entries:
-                        first = entry.seq + 1
-                        yield entry
-                    for live in [] if self._coordinator.serves(session_id) else drafts.news(draft):
-                        yield live
-                    look = False
-                else:
-                    look = await subscription.wait()
-        finally:
-            await stop(ringer)
-
-    async def _ring_on_news(self, session_id: str, subscription: Subscription, *, told: bool) -> None:
-        """Have the watcher look into the store when something may have been written that did not come over the bus."""
-        async for _ in self.ground.database.listen(session_id):
-            if not told and not self._coordinator.serves(session_id):
-                subscription.ring()
-            told = False
+        return self._watch.all(session_id, after=after, kept=True)
 
     async def resume(self, session_id: str) -> None:
         """Go on with a turn that was left open, though nobody said anything new."""
@@ -437,31 +362,6 @@ class Engine:
         """The session that a name leads to; None if there is none, or it lies in the trash."""
         return await self.ground.database.read(_bookmarked, name)
 
-    async def keep_open(self, session_id: str, reason: str = "another terminal has it open") -> bool:
-        """Own the session from now on, if whoever owned it is gone, and reopen it if it was ended with that one.
-
-        False if a living worker owns it. For one that has the session open already.
-        """
-        session = await self.ground.database.read(sessions.get, session_id)
-        for worker_id in {session.owner_worker, session.lease_worker} - {None, self.ground.worker_id}:
-            await self._coordinator.bury_if_gone(worker_id)  # type: ignore[arg-type] # None is taken out
-        self._opened.add(session_id)
-        return await self.ground.database.write(
-            _keep_open, session_id, self.ground.worker_id, reason, at=self.ground.clock.now()
-        )
-
-    async def ask_to_hand_over(self, session_id: str) -> None:
-        """Ask whoever has the session open to leave it to this worker. The question is put where approvals are."""
-        at, worker_id = self.ground.clock.now(), self.ground.worker_id
-        await self.ground.database.write(handover.ask, session_id, worker_id, at=at)
-
-    async def hand_over(self, session_id: str, to_worker: str) -> bool:
-        """Leave the session to another worker that asked for it; False if it is not ours, or that one is gone."""
-        handed = await self.ground.database.write(owners.hand_over, session_id, self.ground.worker_id, to_worker)
-        if handed:
-            self._opened.discard(session_id)
-        return handed
-
     def take_up(self, session_id: str) -> None:
         """See to a session that has something to do, unless somebody else does already."""
         self._coordinator.wake(session_id, patient=False)
@@ -469,11 +369,6 @@ class Engine:
     async def settled(self) -> None:
         """Wait until nothing is in hand."""
         await self._coordinator.settled()
-
-    async def leave(self, session_id: str, reason: EndReason | None = "cli_close") -> None:
-        """Let go of a session this worker has open. It is ended, unless a channel will bring more words to it."""
-        self._opened.discard(session_id)
-        await self.ground.database.write(_leave, session_id, self.ground.worker_id, reason, at=self.ground.clock.now())
 
     def declare_dead(self, error: Conflict) -> None:
         """Stop everything: others have taken over what this worker had."""
@@ -493,15 +388,10 @@ class Engine:
         if self.death.done():
             self.death.exception()
             return
-        for session_id in list(self._opened):
-            await self.leave(session_id)
+        await self.owned.leave_all()
         await self.ground.database.write(
             _part, self.ground.worker_id, f"{CLOSED}: {reason}", at=self.ground.clock.now()
         )
-
-
-def _written(tx: Transaction, session_id: str, *, first: int) -> tuple[list[Entry], Draft | None]:
-    return log.read(tx, session_id, first=first), log.draft(tx, session_id)
 
 
 def _bookmarked(tx: Transaction, name: str) -> str | None:
@@ -509,15 +399,6 @@ def _bookmarked(tx: Transaction, name: str) -> str | None:
     if session_id is None or sessions.get(tx, session_id).summary.trashed_at is not None:
         return None
     return session_id
-
-
-def _keep_open(tx: Transaction, session_id: str, worker_id: str, reason: str, *, at: int) -> bool:
-    if not owners.attach(tx, session_id, worker_id):
-        return False
-    session = sessions.get(tx, session_id)
-    if session.summary.ended_at is not None and session.lease_worker is None:
-        log.append_unheld(tx, session_id, [Reopened(reason=reason)], at=at)
-    return True
 
 
 def _ask_to_stop(tx: Transaction, session_id: str, request: Input, *, at: int) -> bool:
@@ -551,24 +432,3 @@ def _part(tx: Transaction, worker_id: str, reason: str, *, at: int) -> None:
     """A worker that has let go of everything leaves nothing for a sweep to see to."""
     workers.bury(tx, worker_id, reason, at=at)
     workers.clear(tx, worker_id, at=at)
-
-
-def _leave(tx: Transaction, session_id: str, worker_id: str, reason: EndReason | None, *, at: int) -> None:
-    channel = sessions.get(tx, session_id).summary.channel
-    owners.detach(tx, session_id, worker_id, None if channel is not None else reason, at=at)
-
-
-async def _of_turn(news: AsyncIterator[News], turn_id: str) -> AsyncIterator[Entry | Live]:
-    """What belongs to one turn, up to its end. Words that joined a running turn follow that one."""
-    async for item in news:
-        if isinstance(item, Failed):
-            if item.turn_id in (None, turn_id):
-                raise item.error
-            continue
-        event = item.event if isinstance(item, Entry) else item
-        if isinstance(event, UserSaid) and event.input_id == turn_id:
-            turn_id = event.turn_id
-        if getattr(event, "turn_id", None) == turn_id:
-            yield item
-            if isinstance(event, TurnEnded):
-                return

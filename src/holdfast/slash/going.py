@@ -111,7 +111,7 @@ async def fork(seat: Seat, rest: str) -> None:
 async def takeover(seat: Seat, rest: str) -> None:
     """Own the session: when the other terminal is gone at once, else when the person there agrees."""
     session_id = session_of(seat)
-    if await seat.engine.keep_open(session_id):
+    if await seat.engine.owned.keep(session_id):
         seat.tell("This terminal has the session open.")
         return
     database = seat.engine.ground.database
@@ -119,7 +119,7 @@ async def takeover(seat: Seat, rest: str) -> None:
     owner = await database.read(workers.get, session.owner_worker or "")
     if owner is None:
         raise Invalid("somebody else has just taken it; try again")
-    await seat.engine.ask_to_hand_over(session_id)
+    await seat.engine.owned.ask_for(session_id)
     since = f"{owner.kind}, pid {owner.pid} on {owner.host.split('#')[0]}, since {day(owner.started_at)}"
     seat.tell(f"The session is open in {owner.id} ({since}). The person there is asked to hand it over.")
 

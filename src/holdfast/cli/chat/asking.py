@@ -67,7 +67,7 @@ def _about_handing_over(session_id: str, question: Approval, asker: str) -> Aske
         told = await _approve(engine, session_id, question, answer)
         if told or not answer.allowed:
             return told
-        handed = await engine.hand_over(session_id, asker)
+        handed = await engine.owned.hand_over(session_id, asker)
         return (
             "The session is open in the other terminal now; here you watch."
             if handed

@@ -50,7 +50,7 @@ class Leaving:
         """End the session; it can be taken up again at any time."""
         session_id = self._terminal.session_id
         if session_id is not None:
-            await self._terminal.engine.leave(session_id)
+            await self._terminal.engine.owned.leave(session_id)
             print(f"Kept as {session_id}; 'holdfast chat --resume {session_id}' takes it up again.")
 
     @contextmanager

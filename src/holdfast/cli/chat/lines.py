@@ -148,5 +148,5 @@ def _line() -> str | None:
 
 async def _say_goodbye(seat: LineSeat, session_id: str) -> None:
     """End the session; it can be taken up again at any time."""
-    await seat.engine.leave(session_id)
+    await seat.engine.owned.leave(session_id)
     print(f"Kept as {session_id}; 'holdfast chat --resume {session_id}' takes it up again.")

@@ -104,7 +104,7 @@ class ChatSeat(ABC):
         left, self.session_id = self.session_id, None
         await self.depart()
         if left is not None:
-            await self.engine.leave(left)
+            await self.engine.owned.leave(left)
         self._opening = msgspec.structs.replace(self._opening, title=title)
         await self.take_up(proved)
 
@@ -116,7 +116,7 @@ class ChatSeat(ABC):
         session, entries = proved
         self.session_id = session.id
         await self.engine.bookmark(folder_name(self.workdir), session.id)
-        await self.engine.keep_open(session.id, "it was taken up again in a chat")
+        await self.engine.owned.keep(session.id, "it was taken up again in a chat")
         await self.arrive(session, entries)
 
     async def change_model(self, name: str) -> None:

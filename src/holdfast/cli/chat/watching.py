@@ -88,7 +88,7 @@ class Watching:
             if before is not None and before.session.lease_worker != self.state.session.lease_worker:
                 self._offer()  # somebody has begun to work on it, or has stopped
             # Nobody has it open any more but this terminal: then it is ours.
-            if self.state.session.owner_worker is None and await self._engine.keep_open(session_id):
+            if self.state.session.owner_worker is None and await self._engine.owned.keep(session_id):
                 self.state = await self._look(session_id)
                 self.tell("[the other terminal has left; the session is open here]")
             self._redraw()
@@ -106,7 +106,7 @@ class Watching:
             ours = self._engine.ground.worker_id
             if {session.owner_worker, session.lease_worker} <= {ours, None}:
                 continue
-            if await self._engine.keep_open(session_id) and session.owner_worker != ours:
+            if await self._engine.owned.keep(session_id) and session.owner_worker != ours:
                 self.state = await self._look(session_id)
                 self.tell("! the other terminal is gone; the session is open here now")
                 self._offer()
