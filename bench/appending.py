@@ -10,7 +10,7 @@ import apsw
 
 from bench import peers, stores, texts
 from bench.figures import Contestant, Figure, Goal, alternate, median, ratio
-from holdfast.model.event import encode
+from holdfast.model.entry import encode
 from holdfast.store import log, migrate
 from holdfast.store.leases import Lease
 from holdfast.store.sqlite import SqliteDatabase

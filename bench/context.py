@@ -9,7 +9,8 @@ from pathlib import Path
 from bench.figures import Figure, Goal
 from holdfast.engine import room
 from holdfast.engine.context import Context
-from holdfast.model.event import Compacted, Entry, ModelSaid, TurnEnded, TurnStarted, Usage, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import Compacted, ModelSaid, TurnEnded, TurnStarted, Usage, UserSaid
 from holdfast.model.message import Text
 
 DEPTHS = (100, 10_000, 100_000)

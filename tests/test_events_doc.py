@@ -8,8 +8,9 @@ from typing import get_args
 import msgspec
 import pytest
 
-from holdfast.model import event, message
-from holdfast.model.event import KIND_OF, KINDS, Offer, Terms, Usage, decode, encode, link
+from holdfast.model import entry, event, message
+from holdfast.model.entry import decode, encode, link
+from holdfast.model.event import KIND_OF, KINDS, Offer, Terms, Usage
 
 TEXT = (Path(__file__).parent.parent / "docs" / "events.md").read_text("utf-8")
 PARTS = {msgspec.inspect.type_info(part).tag: part for part in get_args(message.Part)}
@@ -72,7 +73,7 @@ def default(field: msgspec.inspect.Field) -> str:
     if field.required:
         return "required"
     value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
-    return f"`{event.dumps(msgspec.to_builtins(value))}`"
+    return f"`{entry.dumps(msgspec.to_builtins(value))}`"
 
 
 def test_every_kind_is_described_and_no_other() -> None:
@@ -106,9 +107,9 @@ def test_annotations_are_named() -> None:
 
 
 def test_version_limits_and_beginning_are_those_of_the_code() -> None:
-    assert f"This is version {event.FORMAT} of the format." in TEXT
-    assert f"{event.MAX_BODY_BYTES // 2**20} MiB" in TEXT
-    assert f"`{event.GENESIS}`" in TEXT
+    assert f"This is version {entry.FORMAT} of the format." in TEXT
+    assert f"{entry.MAX_BODY_BYTES // 2**20} MiB" in TEXT
+    assert f"`{entry.GENESIS}`" in TEXT
 
 
 def example() -> list[dict[str, str]]:
@@ -118,7 +119,7 @@ def example() -> list[dict[str, str]]:
 
 
 def test_the_worked_example_is_chained_as_the_code_chains() -> None:
-    previous = event.GENESIS
+    previous = entry.GENESIS
     for row in example():
         previous = link(previous, row["kind"], int(row["at"]), row["body"])
 

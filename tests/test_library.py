@@ -4,7 +4,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.engine.bus import Live
-from holdfast.model.event import Entry
+from holdfast.model.entry import Entry
 
 
 async def test_a_program_gets_or_creates_a_session_by_its_own_key(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from holdfast.app import open_app
 from holdfast.assemble import open_engine
 from holdfast.engine.bus import Live
 from holdfast.engine.engine import Engine, Opening
-from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, Entry
+from holdfast.model.entry import Entry
+from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone
 from holdfast.model.message import Content, Message
 from holdfast.model.session import messages
 from holdfast.store.approvals import Approval

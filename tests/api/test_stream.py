@@ -8,7 +8,8 @@ import pytest
 from holdfast.api.reply import Reply, frame
 from holdfast.api.stream import event, with_heartbeats
 from holdfast.engine.bus import MAX_UNREAD, Live, Subscription
-from holdfast.model.event import Entry, ModelSaid, TurnEnded, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import ModelSaid, TurnEnded, UserSaid
 from holdfast.model.ids import TURN, Ids
 from holdfast.model.message import Text
 from tests.fakes.clock import FakeClock

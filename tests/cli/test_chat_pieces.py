@@ -22,7 +22,8 @@ from holdfast.cli.chat.pasting import Pasteboard
 from holdfast.cli.chat.reading import Keyboard
 from holdfast.cli.chat.status import Spent, status_line
 from holdfast.cli.chat.story import aside
-from holdfast.model.event import Compacted, Entry, ModelSaid, Usage
+from holdfast.model.entry import Entry
+from holdfast.model.event import Compacted, ModelSaid, Usage
 from holdfast.model.message import ToolCall
 from holdfast.model.session import Session, Summary
 

@@ -3,17 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from holdfast.model.event import (
-    Entry,
-    Event,
-    ModelSaid,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    Usage,
-    UserSaid,
-)
+from holdfast.model.entry import Entry
+from holdfast.model.event import Event, ModelSaid, ToolEnded, ToolStarted, TurnEnded, TurnStarted, Usage, UserSaid
 from holdfast.model.message import Text, ToolCall
 
 

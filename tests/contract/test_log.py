@@ -4,14 +4,9 @@ import asyncio
 
 import pytest
 
+from holdfast.model.entry import MAX_BODY_BYTES
 from holdfast.model.errors import Busy, Corrupt, Invalid, LeaseLost, NotFound
-from holdfast.model.event import (
-    MAX_BODY_BYTES,
-    Ended,
-    Titled,
-    Trashed,
-    UserSaid,
-)
+from holdfast.model.event import Ended, Titled, Trashed, UserSaid
 from holdfast.model.message import Text
 from holdfast.model.session import Session
 from holdfast.store import leases, log, sessions, workers

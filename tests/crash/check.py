@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import cast
 
-from holdfast.model.event import Entry, ModelSaid, SessionOpened, ToolEnded, TurnStarted, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import ModelSaid, SessionOpened, ToolEnded, TurnStarted, UserSaid
 from holdfast.model.ids import SESSION, WORKER, Ids
 from holdfast.model.message import Text, ToolCall
 from holdfast.model.session import Session, summarise

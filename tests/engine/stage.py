@@ -19,7 +19,8 @@ from holdfast.engine.toolcall import Acting
 from holdfast.engine.turn import Playing
 from holdfast.identity import identity
 from holdfast.model.asking import Delta, Reply, Request, Restarted, ToolSpec
-from holdfast.model.event import Entry, Event
+from holdfast.model.entry import Entry
+from holdfast.model.event import Event
 from holdfast.model.ids import WORKER, Ids
 from holdfast.model.session import Session
 from holdfast.model.times import Clock

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from holdfast.engine.context import Context
 from holdfast.engine.recover import plan
-from holdfast.model.event import Entry, Event, ModelSaid, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import Event, ModelSaid, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.message import Image, Part, Reasoning, Text, ToolCall
 from holdfast.model.turn import fold_turn, turn_of
 from holdfast.providers import anthropic_wire, openai_wire

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.entry import Entry
 from holdfast.model.errors import Conflict, NotFound
-from holdfast.model.event import ApprovalAnswered, ApprovalAsked, Entry, ToolEnded
+from holdfast.model.event import ApprovalAnswered, ApprovalAsked, ToolEnded
 from holdfast.model.message import text_of
 from holdfast.providers.scripted import Call, Step
 from tests.engine.stage import Stage, set_up

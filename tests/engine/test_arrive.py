@@ -9,8 +9,9 @@ import pytest
 from holdfast.engine.arrive import Arrival, Arrived
 from holdfast.engine.branches import Given
 from holdfast.engine.engine import Opening
+from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid, KeyReused, NotFound
-from holdfast.model.event import Entry, Event, ModelSaid, Offer, Terms, ToolEnded, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.event import Event, ModelSaid, Offer, Terms, ToolEnded, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Text, ToolCall, text_of
 from holdfast.providers.scripted import Call, Step

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from holdfast.engine import cut, size
 from holdfast.engine.context import Context
 from holdfast.engine.cut import Measure
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
     Compacted,
-    Entry,
     Event,
     MessagePinned,
     ModelSaid,

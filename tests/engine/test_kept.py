@@ -6,8 +6,9 @@ from pathlib import Path
 
 from holdfast.engine.bus import Bus, Failed, Live, News
 from holdfast.engine.drafts import Drafts
+from holdfast.model.entry import Entry
 from holdfast.model.errors import Unavailable
-from holdfast.model.event import Entry, ModelSaid, TurnEnded
+from holdfast.model.event import ModelSaid, TurnEnded
 from holdfast.model.message import text_of
 from holdfast.providers.scripted import Step
 from holdfast.store import log

@@ -8,8 +8,9 @@ import pytest
 
 from holdfast.engine.bus import Live
 from holdfast.model.asking import Delta, Reply, Request, Restarted
+from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, KeyReused
-from holdfast.model.event import Entry, ModelSaid, ToolEnded, ToolStarted, TurnEnded, UserSaid
+from holdfast.model.event import ModelSaid, ToolEnded, ToolStarted, TurnEnded, UserSaid
 from holdfast.model.message import Text, text_of
 from holdfast.providers.scripted import Call, Step
 from holdfast.store import log

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.engine.context import Context
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
-    Entry,
     Event,
     ModelSaid,
     ProcessEnded,

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
-from holdfast.model.event import Compacted, CompactionUndone, Entry, Rewound, TurnStarted, UserSaid
+from holdfast.model.event import Compacted, CompactionUndone, Rewound, TurnStarted, UserSaid
 from holdfast.model.message import text_of
 from holdfast.model.session import messages, standing
 from holdfast.providers.scripted import Call, Step

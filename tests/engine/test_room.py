@@ -4,10 +4,10 @@ import pytest
 
 from holdfast.engine.context import Context
 from holdfast.engine.room import MOST_TRIES, NO_GAIN, bounds, judge
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
     Compacted,
     CompactionFailed,
-    Entry,
     Event,
     ModelChanged,
     ModelSaid,

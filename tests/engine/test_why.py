@@ -5,6 +5,7 @@ import pytest
 from holdfast.engine.janitor import Verdict
 from holdfast.engine.recover import MAX_ATTEMPTS, POLICY
 from holdfast.engine.why import decided, explain
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
     KINDS,
     ApprovalAnswered,
@@ -13,7 +14,6 @@ from holdfast.model.event import (
     CompactionFailed,
     CompactionUndone,
     Ended,
-    Entry,
     Event,
     Forked,
     Imported,

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from holdfast.interop.bring import Bringing, Given, Result
 from holdfast.interop.tally import Adopted
-from holdfast.model.event import Entry, Event, ModelSaid, ToolEnded, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import Event, ModelSaid, ToolEnded, UserSaid
 from holdfast.model.ids import Ids
 from holdfast.model.session import Session
 from holdfast.store import log, sessions

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.interop import export, imports
+from holdfast.model.entry import GENESIS, dumps, encode, link
 from holdfast.model.errors import Busy, Conflict, Corrupt, HoldfastError, Invalid, Unsupported
-from holdfast.model.event import GENESIS, SessionOpened, Titled, UserSaid, dumps, encode, link
+from holdfast.model.event import SessionOpened, Titled, UserSaid
 from holdfast.model.ids import SESSION, TURN, Ids
 from holdfast.model.message import Text
 from holdfast.model.times import from_iso

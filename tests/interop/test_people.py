@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.interop import people
 from holdfast.interop.visible import one_line, visible
-from holdfast.model.event import Compacted, Ended, Entry, Event, Forked, ModelSaid, ToolEnded, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import Compacted, Ended, Event, Forked, ModelSaid, ToolEnded, UserSaid
 from holdfast.model.message import File, Image, Reasoning, Text, ToolCall
 from holdfast.model.session import Session, Summary
 from tests.cli.seed import NASTY

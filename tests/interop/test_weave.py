@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from holdfast.interop.foreign import Copied, Fact, Heard, Replied, Returned, Shortened, Skipped, TakenBack, Undone
 from holdfast.interop.weave import Weaver
-from holdfast.model.event import Compacted, Entry, Event, ModelSaid, Rewound, ToolEnded, TurnEnded, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import Compacted, Event, ModelSaid, Rewound, ToolEnded, TurnEnded, UserSaid
 from holdfast.model.message import Part, Text, ToolCall
 from holdfast.model.session import standing
 from tests.engine.well_formed import assert_well_formed

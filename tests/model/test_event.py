@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.model.entry import GENESIS, Entry, decode, dumps, encode, link
 from holdfast.model.errors import Corrupt, Invalid
 from holdfast.model.event import (
     ANNOTATIONS,
-    GENESIS,
     KIND_OF,
     KINDS,
-    Entry,
     Event,
     ModelSaid,
     SessionOpened,
@@ -22,10 +21,6 @@ from holdfast.model.event import (
     ToolEnded,
     Usage,
     UserSaid,
-    decode,
-    dumps,
-    encode,
-    link,
 )
 from holdfast.model.message import Text, ToolCall
 from tests.model.strategies import TEXT, events

@@ -2,12 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
     Compacted,
     CompactionFailed,
     CompactionUndone,
     Ended,
-    Entry,
     Event,
     Forked,
     Imported,

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.event import Entry, Event, ModelSaid, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import Event, ModelSaid, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.message import Image, Reasoning, Text, ToolCall
 from holdfast.model.shown import NOTHING, Item, Shown, grow, together
 

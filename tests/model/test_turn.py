@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAsked,
     Ended,
-    Entry,
     Event,
     ModelSaid,
     Pinned,

@@ -6,8 +6,9 @@ from pathlib import Path
 import apsw
 import pytest
 
+from holdfast.model.entry import encode
 from holdfast.model.errors import Corrupt
-from holdfast.model.event import SessionOpened, UserSaid, encode
+from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.message import Text
 from holdfast.store import log, sessions
 from holdfast.store.sqlite import open_sqlite

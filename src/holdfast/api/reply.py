@@ -3,7 +3,8 @@
 import msgspec
 
 from holdfast.engine.bus import Live
-from holdfast.model.event import Compacted, Entry, ModelSaid, TurnEnded
+from holdfast.model.entry import Entry
+from holdfast.model.event import Compacted, ModelSaid, TurnEnded
 from holdfast.model.ids import ALPHABET
 from holdfast.model.message import ToolCall, text_of
 from holdfast.model.shown import BETWEEN

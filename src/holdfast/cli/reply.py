@@ -9,11 +9,11 @@ import msgspec
 from holdfast.cli.spinner import Spinner
 from holdfast.engine.bus import Live
 from holdfast.interop.visible import one_line, visible
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAsked,
     Compacted,
     CompactionFailed,
-    Entry,
     ModelSaid,
     Recovered,
     ToolEnded,

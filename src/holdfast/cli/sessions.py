@@ -8,7 +8,8 @@ from holdfast.cli import face, render
 from holdfast.cli.lazy import LazyGroup
 from holdfast.interop import shapes
 from holdfast.interop.visible import visible
-from holdfast.model.event import Entry, Source
+from holdfast.model.entry import Entry
+from holdfast.model.event import Source
 from holdfast.model.message import Message, Reasoning
 from holdfast.model.session import Session, State, messages
 from holdfast.store import log

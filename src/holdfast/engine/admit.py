@@ -6,8 +6,9 @@ import msgspec
 
 from holdfast.engine.beginning import begin
 from holdfast.engine.hand import reopening
+from holdfast.model.entry import Entry, encode
 from holdfast.model.errors import Busy, InQuarantine, NotFound
-from holdfast.model.event import Entry, Event, Terms, UserSaid, encode
+from holdfast.model.event import Event, Terms, UserSaid
 from holdfast.model.message import Content
 from holdfast.model.session import Session
 from holdfast.store import inputs, keys, leases, log, sessions

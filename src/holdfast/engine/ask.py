@@ -9,8 +9,9 @@ import msgspec
 from holdfast.engine.hand import Hand
 from holdfast.engine.together import beside
 from holdfast.model.asking import Delta, ReasoningDelta, Reply, Request, Restarted, TextDelta
+from holdfast.model.entry import Entry
 from holdfast.model.errors import BadReply, ContextTooLong, ProviderFailed, Unreachable
-from holdfast.model.event import Compacted, CompactionFailed, Entry, Event, ModelSaid, TurnEnded, Usage
+from holdfast.model.event import Compacted, CompactionFailed, Event, ModelSaid, TurnEnded, Usage
 from holdfast.model.message import Part, ToolCall
 from holdfast.model.turn import half_said
 from holdfast.store import log

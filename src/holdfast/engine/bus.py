@@ -11,7 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.model.event import Entry, ModelSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import ModelSaid
 
 
 class Live(msgspec.Struct, frozen=True):

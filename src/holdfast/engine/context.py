@@ -16,11 +16,11 @@ from holdfast.engine.notes import Notes
 from holdfast.engine.view import find, place_behind, show
 from holdfast.engine.weight import Scales, Weight
 from holdfast.model.asking import Request, ToolSpec
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
     Compacted,
     CompactionFailed,
     CompactionUndone,
-    Entry,
     Event,
     MessagePinned,
     MessageUnpinned,

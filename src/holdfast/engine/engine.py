@@ -22,16 +22,9 @@ from holdfast.engine.rewind import Taken
 from holdfast.engine.titles import Titles
 from holdfast.engine.together import whole
 from holdfast.engine.watch import Watch
+from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
-from holdfast.model.event import (
-    Compacted,
-    CompactionFailed,
-    CompactionUndone,
-    Entry,
-    ModelChanged,
-    SessionOpened,
-    Source,
-)
+from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, ModelChanged, SessionOpened, Source
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session

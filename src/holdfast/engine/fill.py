@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.engine import room
 from holdfast.engine.context import Context, Placed, Try
-from holdfast.model.event import Entry
+from holdfast.model.entry import Entry
 
 
 class Fill(msgspec.Struct, frozen=True):

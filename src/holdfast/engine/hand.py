@@ -11,7 +11,8 @@ from holdfast.engine.beginning import begin
 from holdfast.engine.bus import Bus, Live, News
 from holdfast.engine.context import Context
 from holdfast.engine.together import whole
-from holdfast.model.event import Ended, Entry, Event, ModelSaid, Reopened
+from holdfast.model.entry import Entry
+from holdfast.model.event import Ended, Event, ModelSaid, Reopened
 from holdfast.model.ids import Ids
 from holdfast.model.session import Session
 from holdfast.model.times import Clock

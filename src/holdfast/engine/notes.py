@@ -6,16 +6,8 @@ waits until no result is owed. It is read off the log alone, and so stands in th
 
 from collections.abc import Iterator
 
-from holdfast.model.event import (
-    Entry,
-    ModelSaid,
-    ProcessEnded,
-    ProcessesReceived,
-    ProcessExpired,
-    Renewed,
-    Rewound,
-    ToolEnded,
-)
+from holdfast.model.entry import Entry
+from holdfast.model.event import ModelSaid, ProcessEnded, ProcessesReceived, ProcessExpired, Renewed, Rewound, ToolEnded
 from holdfast.model.message import Message, Text, ToolCall
 from holdfast.model.process import duration
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from holdfast.engine.ask import spent
-from holdfast.model.event import Ended, Entry, Event, Quarantined, Recovered, Reopened
+from holdfast.model.entry import Entry
+from holdfast.model.event import Ended, Event, Quarantined, Recovered, Reopened
 from holdfast.model.turn import Turn, close, close_call, fold_turn, half_said
 from holdfast.store.log import Draft
 

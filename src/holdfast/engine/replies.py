@@ -6,7 +6,8 @@ knows nothing of platforms, writes the reply into the outbox; a gateway delivers
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.model.event import ApprovalAsked, Ended, Entry, Event, ModelSaid, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import ApprovalAsked, Ended, Event, ModelSaid, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.ids import derive
 from holdfast.model.message import File, Image, ToolCall, text_of
 from holdfast.model.session import Session

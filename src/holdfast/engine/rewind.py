@@ -6,8 +6,9 @@ from typing import Literal
 import msgspec
 
 from holdfast.engine.context import Context
+from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
-from holdfast.model.event import Entry, Rewound, TurnStarted, UserSaid
+from holdfast.model.event import Rewound, TurnStarted, UserSaid
 from holdfast.model.message import Content
 from holdfast.model.session import Session, standing
 from holdfast.store import log, sessions

@@ -13,8 +13,9 @@ from holdfast.engine.ask import AskModel
 from holdfast.engine.hand import Ground
 from holdfast.engine.together import stop
 from holdfast.model.asking import Reply, Request
+from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Entry, Titled
+from holdfast.model.event import Titled
 from holdfast.model.message import Message, Text, text_of
 from holdfast.model.session import messages, standing, title_line
 from holdfast.store import log, sessions

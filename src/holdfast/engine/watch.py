@@ -9,7 +9,8 @@ from holdfast.engine.bus import Failed, Live, News, Subscription
 from holdfast.engine.drafts import Drafts
 from holdfast.engine.hand import Ground
 from holdfast.engine.together import stop
-from holdfast.model.event import Entry, TurnEnded, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import TurnEnded, UserSaid
 from holdfast.store import log
 from holdfast.store.database import Transaction
 from holdfast.store.log import Draft

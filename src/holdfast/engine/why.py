@@ -11,6 +11,7 @@ from holdfast.engine.fill import Fill
 from holdfast.engine.janitor import Verdict
 from holdfast.engine.processes import Running
 from holdfast.engine.recover import MAX_ATTEMPTS, POLICY, attempts
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -18,7 +19,6 @@ from holdfast.model.event import (
     CompactionFailed,
     CompactionUndone,
     Ended,
-    Entry,
     Event,
     Forked,
     MessagePinned,

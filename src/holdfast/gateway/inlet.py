@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.engine.hand import Ground
 from holdfast.gateway.port import Incoming, reason
-from holdfast.model.event import dumps
+from holdfast.model.entry import dumps
 from holdfast.store import inbox, platforms
 from holdfast.store.inbox import Letter, Post
 from holdfast.store.platforms import Link

@@ -16,8 +16,8 @@ import msgspec
 
 from holdfast.gateway import listen, web
 from holdfast.gateway.port import Attachment, Fate, Incoming, Inlet, Limits, Options, Outgoing, Platform
+from holdfast.model.entry import dumps
 from holdfast.model.errors import Invalid
-from holdfast.model.event import dumps
 from holdfast.model.times import SECOND, Clock
 
 if TYPE_CHECKING:

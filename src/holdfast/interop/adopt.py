@@ -16,21 +16,9 @@ from holdfast.interop.foreign import ASIDE, Fact, Foreign, Heard, Replied, Retur
 from holdfast.interop.known import Known
 from holdfast.interop.tally import Adopted, Outcome, Tally, add
 from holdfast.interop.weave import Timed, Weaver
+from holdfast.model.entry import GENESIS, encode, link
 from holdfast.model.errors import Conflict
-from holdfast.model.event import (
-    GENESIS,
-    KIND_OF,
-    Ended,
-    Event,
-    Forked,
-    Imported,
-    Reopened,
-    SessionOpened,
-    Titled,
-    Usage,
-    encode,
-    link,
-)
+from holdfast.model.event import KIND_OF, Ended, Event, Forked, Imported, Reopened, SessionOpened, Titled, Usage
 from holdfast.model.ids import SESSION, derive
 from holdfast.model.session import Session, Summary, fold, title_line
 from holdfast.store import sessions, transfer

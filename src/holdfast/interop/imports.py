@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 
 from holdfast.interop.export import FORMAT, VERSION
+from holdfast.model.entry import decode, dumps
 from holdfast.model.errors import Corrupt, HoldfastError, Invalid, Unsupported
-from holdfast.model.event import Imported, decode, dumps
+from holdfast.model.event import Imported
 from holdfast.model.ids import looks_like_session
 from holdfast.model.session import Summary, fold
 from holdfast.model.times import from_iso

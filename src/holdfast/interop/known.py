@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.interop.foreign import Foreign
-from holdfast.model.event import Imported, decode
+from holdfast.model.entry import decode
+from holdfast.model.event import Imported
 from holdfast.model.ids import SESSION, derive, looks_like_session
 from holdfast.model.session import Session
 from holdfast.store import aliases, sessions, transfer

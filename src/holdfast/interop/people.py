@@ -8,7 +8,8 @@ from pathlib import Path
 from string import Template
 
 from holdfast.interop.visible import one_line, visible
-from holdfast.model.event import Compacted, Ended, Entry, Forked
+from holdfast.model.entry import Entry
+from holdfast.model.event import Compacted, Ended, Forked
 from holdfast.model.message import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from holdfast.model.session import Session, as_message
 from holdfast.model.times import moment

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.event import Entry
+from holdfast.model.entry import Entry
 from holdfast.model.message import Message, Reasoning, Text, ToolCall, ToolResult, text_of
 from holdfast.model.process import Process, Verdict
 from holdfast.model.session import Session

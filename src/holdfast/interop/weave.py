@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.interop.foreign import ASIDE, Fact, Heard, Replied, Returned, Said, Shortened, TakenBack, Undone
+from holdfast.model.entry import dumps
 from holdfast.model.event import (
     Compacted,
     Event,
@@ -22,7 +23,6 @@ from holdfast.model.event import (
     TurnOutcome,
     TurnStarted,
     UserSaid,
-    dumps,
 )
 from holdfast.model.ids import TURN, derive
 from holdfast.model.message import Part, Text, ToolCall

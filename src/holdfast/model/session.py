@@ -6,12 +6,12 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
     Compacted,
     CompactionFailed,
     CompactionUndone,
     Ended,
-    Entry,
     Event,
     Forked,
     Imported,

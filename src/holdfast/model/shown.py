@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.model.event import Entry, ModelSaid, ToolEnded, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import ModelSaid, ToolEnded, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.message import Role, ToolCall, text_of
 
 BETWEEN = "\n\n"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
-    Entry,
     Event,
     ModelSaid,
     Terms,

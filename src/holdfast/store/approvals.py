@@ -4,8 +4,9 @@ from typing import cast
 
 import msgspec
 
+from holdfast.model.entry import decode
 from holdfast.model.errors import Conflict, NotFound
-from holdfast.model.event import ApprovalAnswered, decode
+from holdfast.model.event import ApprovalAnswered
 from holdfast.store import log
 from holdfast.store.database import Transaction
 

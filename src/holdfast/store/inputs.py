@@ -5,7 +5,8 @@ from typing import Literal, cast
 
 import msgspec
 
-from holdfast.model.event import KIND_OF, Event, Terms, UserSaid, decode, dumps, encode
+from holdfast.model.entry import decode, dumps, encode
+from holdfast.model.event import KIND_OF, Event, Terms, UserSaid
 from holdfast.store.database import Transaction
 
 Mode = Literal["queue", "steer", "interrupt", "stop"]

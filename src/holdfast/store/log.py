@@ -5,8 +5,9 @@ from typing import cast
 
 import msgspec
 
+from holdfast.model.entry import GENESIS, Entry, decode, encode, link
 from holdfast.model.errors import Corrupt, Invalid, LeaseLost, NotFound
-from holdfast.model.event import ANNOTATIONS, GENESIS, KIND_OF, Entry, Event, decode, encode, link
+from holdfast.model.event import ANNOTATIONS, KIND_OF, Event
 from holdfast.model.session import Session, Summary, fold
 from holdfast.store.database import Row, Transaction, Value
 from holdfast.store.leases import Lease, busy

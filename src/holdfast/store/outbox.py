@@ -13,8 +13,8 @@ from typing import Literal, cast
 
 import msgspec
 
+from holdfast.model.entry import dumps
 from holdfast.model.errors import Conflict, Invalid, NotFound
-from holdfast.model.event import dumps
 from holdfast.store import platforms
 from holdfast.store.database import Row, Transaction, Value
 

@@ -17,8 +17,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import msgspec
 
+from holdfast.model.entry import decode
 from holdfast.model.errors import Corrupt, HoldfastError, Invalid, IoFailed, Unavailable
-from holdfast.model.event import decode
 from holdfast.model.words import searchable
 from holdfast.store import meta, sessions
 from holdfast.store.database import Database, Transaction, Value

@@ -7,9 +7,9 @@ from typing import cast
 
 import msgspec
 
+from holdfast.model.entry import GENESIS
 from holdfast.model.errors import Ambiguous, Invalid, NotFound
 from holdfast.model.event import (
-    GENESIS,
     Ended,
     EndReason,
     Event,

@@ -5,8 +5,9 @@ from typing import Literal, cast
 
 import msgspec
 
+from holdfast.model.entry import GENESIS, link
 from holdfast.model.errors import Conflict, Corrupt
-from holdfast.model.event import GENESIS, Imported, link
+from holdfast.model.event import Imported
 from holdfast.model.session import Session, Summary
 from holdfast.store import aliases, leases, log, sessions
 from holdfast.store.database import Transaction, Value

@@ -10,8 +10,8 @@ from typing import cast
 
 import msgspec
 
+from holdfast.model.entry import GENESIS, decode, link
 from holdfast.model.errors import Corrupt
-from holdfast.model.event import GENESIS, decode, link
 from holdfast.model.session import Summary, fold
 from holdfast.store import sessions
 from holdfast.store.database import Database, Transaction

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.model.event import Entry
+from holdfast.model.entry import Entry
 from holdfast.model.message import Message, Reasoning, ToolCall
 from holdfast.model.session import as_message
 from holdfast.model.times import iso

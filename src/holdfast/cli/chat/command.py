@@ -12,8 +12,8 @@ from holdfast.assemble import open_engine
 from holdfast.cli import face
 from holdfast.cli.chat.seat import folder_name
 from holdfast.engine.engine import Engine, Opening
+from holdfast.model.entry import Entry
 from holdfast.model.errors import NotFound
-from holdfast.model.event import Entry
 from holdfast.model.session import Session
 from holdfast.providers import choose
 from holdfast.settings import Settings

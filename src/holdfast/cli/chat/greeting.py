@@ -5,7 +5,8 @@ from pathlib import Path
 
 from holdfast.cli.chat.state import State
 from holdfast.interop.visible import one_line
-from holdfast.model.event import Entry, ModelSaid, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import ModelSaid, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.session import Session, standing
 from holdfast.settings import EMBEDDED_MODEL, Settings
 from holdfast.slash.lines import day

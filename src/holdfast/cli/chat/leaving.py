@@ -14,8 +14,8 @@ from holdfast.cli import errors, render
 from holdfast.cli.chat.terminal import Terminal
 from holdfast.cli.chat.tty import Modes, Tty
 from holdfast.cli.signals import is_heard
+from holdfast.model.entry import Entry
 from holdfast.model.errors import Unavailable
-from holdfast.model.event import Entry
 from holdfast.model.session import Session
 
 DRAINING = (signal.SIGTERM, signal.SIGHUP)

@@ -20,8 +20,8 @@ from holdfast.cli.chat.state import look
 from holdfast.cli.spinner import Spinner
 from holdfast.engine.engine import Engine, Opening
 from holdfast.interop.visible import one_line, visible
+from holdfast.model.entry import Entry
 from holdfast.model.errors import Unavailable
-from holdfast.model.event import Entry
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session, messages, standing
 from holdfast.settings import Settings

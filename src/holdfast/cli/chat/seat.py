@@ -9,8 +9,9 @@ import msgspec
 
 from holdfast.app import App
 from holdfast.engine.engine import Engine, Opening
+from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
-from holdfast.model.event import Entry, Renewed
+from holdfast.model.event import Renewed
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
 from holdfast.providers import choose

@@ -2,7 +2,8 @@
 
 from holdfast.cli.chat.cells import fit, fit_end
 from holdfast.interop.visible import one_line
-from holdfast.model.event import Compacted, Entry, ModelSaid
+from holdfast.model.entry import Entry
+from holdfast.model.event import Compacted, ModelSaid
 from holdfast.model.session import Session
 
 TITLE_SHOWN = 32

@@ -11,13 +11,13 @@ from holdfast.cli.chat.fold import call_line, folded
 from holdfast.cli.chat.paint import Paint
 from holdfast.engine.bus import Failed, Live, News
 from holdfast.interop.visible import one_line
+from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAnswered,
     Compacted,
     CompactionFailed,
     CompactionUndone,
     Ended,
-    Entry,
     Event,
     ModelChanged,
     ModelSaid,

@@ -25,8 +25,8 @@ from holdfast.cli.chat.watching import Watching
 from holdfast.engine.engine import Engine, Opening
 from holdfast.engine.together import stop
 from holdfast.interop.visible import one_line
+from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Entry
 from holdfast.model.message import text_of
 from holdfast.model.session import Session
 from holdfast.slash import registry

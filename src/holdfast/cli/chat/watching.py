@@ -15,7 +15,8 @@ from holdfast.cli.chat.status import Spent
 from holdfast.cli.chat.story import Story
 from holdfast.engine.engine import Engine
 from holdfast.engine.together import all_of
-from holdfast.model.event import Entry, TurnEnded, TurnStarted
+from holdfast.model.entry import Entry
+from holdfast.model.event import TurnEnded, TurnStarted
 from holdfast.model.session import Session
 
 LOOK_SECONDS = 2.0
