@@ -21,14 +21,13 @@ SECRET = "a secret of some length"
 
 
 class Subject:
-    """A platform as its people see it. What one cannot do says so in `cannot`."""
+    """A platform as its people see it."""
 
     kind = ""
     chat = ""
     """The chat that Alice and the agent share."""
     gone = ""
     """A chat that is not there."""
-    cannot: frozenset[str] = frozenset()
 
     def __init__(self, options: dict[str, object]) -> None:
         self.options = options
@@ -68,7 +67,6 @@ class Subject:
 
 class FakeSubject(Subject):
     kind, chat = "fake", "c1"
-    cannot = frozenset(("gone",))
 
     def __init__(self) -> None:
         super().__init__({})
@@ -243,8 +241,6 @@ class SlackSubject(Subject):
 
 class DiscordSubject(Subject):
     kind, chat, gone = "discord", "70", "404"
-    # The library itself waits and tries again when it is refused or the answer is lost.
-    cannot = frozenset(("busy", "lose"))
 
     def __init__(self, api: discordapi.DiscordApi) -> None:
         gateway = api.url.replace("http", "ws") + "/gateway"
@@ -269,7 +265,6 @@ class DiscordSubject(Subject):
 
 class DingTalkSubject(Subject):
     kind, chat, gone = "dingtalk", "alice", "gone"
-    cannot = frozenset(("press",))
 
     def __init__(self, api: dingtalkapi.DingTalkApi) -> None:
         super().__init__({"client_id": "robot", "client_secret": "secret", "open_url": api.url})
@@ -296,7 +291,6 @@ class DingTalkSubject(Subject):
 
 class QQSubject(Subject):
     kind, chat, gone = "qq", "alice", "gone"
-    cannot = frozenset(("press",))
 
     def __init__(self, api: qqapi.QQApi) -> None:
         super().__init__({"app_id": "1", "secret": "secret", "api_url": api.url, "token_url": f"{api.url}/token"})
