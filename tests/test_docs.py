@@ -114,3 +114,16 @@ def test_every_page_that_is_linked_to_exists() -> None:
     for page in DOCS.glob("*.md"):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    readme = (DOCS.parent / "README.md").read_text()
+
+    assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in readme] == []
+
+
+def test_the_list_of_decisions_leads_to_each_of_them() -> None:
+    folder = DOCS / "decisions"
+    listed = (folder / "README.md").read_text()
+
+    assert [page.name for page in folder.glob("0*.md") if f"({page.name})" not in listed] == []
