@@ -1,11 +1,11 @@
-"""Puts the long-lived worker together: an engine that sweeps, and the API in front of it."""
+"""Puts the long-lived worker together: an engine that sweeps, and the API and the dashboard in front of it."""
 
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from holdfast import config
+from holdfast import config, pages
 from holdfast.api import auth, server
 from holdfast.api.app import create
 from holdfast.api.house import House
@@ -13,6 +13,8 @@ from holdfast.api.listing import Listing
 from holdfast.app import App
 from holdfast.assemble import open_engine
 from holdfast.cron import Cron
+from holdfast.dashboard.app import Dashboard
+from holdfast.dashboard.door import Door
 from holdfast.engine.engine import Engine
 from holdfast.engine.together import stop
 from holdfast.gateway.gateway import Gateway
@@ -34,9 +36,12 @@ async def serve(app: App, started: Started, stopping: asyncio.Event) -> None:
     try:
         async with open_engine(app.database, settings, config.environment(), kind="serve", sweeps=True) as engine:
             house = House(engine, app.database, settings, Listing(settings), config.workdir())
-            serving = server.Server(create(house, key), lambda: started(server.address(listener), _where(settings)))
-            async with platforms_and_schedules(engine, app):
-                await _until(stopping, engine, serving, listener)
+            desk = pages.desk(engine, app, key)
+            dashboard = Dashboard(desk, Door(key, app.database))
+            api = create(house, key, dashboard)
+            serving = server.Server(api, lambda: started(server.address(listener), _where(settings)))
+            async with platforms_and_schedules(engine, app), pages.open_desk(desk):
+                await _until(stopping, engine, serving, listener, desk.leaving)
     finally:
         listener.close()
 
@@ -59,19 +64,27 @@ def _where(settings: Settings) -> str:
     return "as set" if settings.api.key is not None else f"in {auth.key_file(settings)}"
 
 
-async def _until(stopping: asyncio.Event, engine: Engine, serving: server.Server, listener: socket.socket) -> None:
+async def _until(
+    stopping: asyncio.Event,
+    engine: Engine,
+    serving: server.Server,
+    listener: socket.socket,
+    leaving: asyncio.Event,
+) -> None:
     task = asyncio.ensure_future(serving.serve([listener]))
     bell = asyncio.ensure_future(stopping.wait())
     try:
         ends: set[asyncio.Future[object]] = {task, bell, engine.death}  # type: ignore[arg-type] # any result will do
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         serving.stop()
+        leaving.set()
         if not engine.death.done():
             await engine.drain()
         await task
     finally:
         bell.cancel()
         serving.stop()
+        leaving.set()
         await asyncio.wait({task})
     if engine.death.done():
         engine.death.result()

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast.api import chat, health, listing
 from holdfast.api.auth import Lock
 from holdfast.api.errors import Refusal
-from holdfast.api.gate import Gate, Rules
+from holdfast.api.gate import PAGES, Gate, Rules
 from holdfast.api.house import House, of
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -33,22 +33,26 @@ ROUTES: list[tuple[str, str, Handler]] = [
 ]
 
 
-def create(house: House, key: str) -> ASGIApp:
-    """The whole API as one application."""
+def create(house: House, key: str, pages: ASGIApp | None = None) -> ASGIApp:
+    """The whole API as one application, and behind the same gate the pages for people."""
     api = house.settings.api
     rules = Rules(Lock(key), hosts=(api.host, *api.hosts), origins=api.cors_origins, max_body=api.max_body_mb * 2**20)
     ground = house.engine.ground
-    return Gate(Rooms(house), rules, new_id=lambda: ground.ids.make(REQUEST), monotonic=ground.clock.monotonic)
+    return Gate(Rooms(house, pages), rules, new_id=lambda: ground.ids.make(REQUEST), monotonic=ground.clock.monotonic)
 
 
 class Rooms:
     """Leads a request to its route. What a route raises passes through: the gate answers it."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: House, pages: ASGIApp | None = None) -> None:
         self.state = house
+        self._pages = pages
         self._router = Router([Route(path, handler, methods=[method]) for method, path, handler in ROUTES])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._pages is not None and PAGES.fullmatch(scope["path"]):
+            await self._pages(scope, receive, send)
+            return
         scope["app"] = self
         try:
             await self._router(scope, receive, send)

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 OPEN = ("/health",)
 """What may be asked without a key."""
+PAGES = re.compile(r"/(ui(/.*)?)?", re.DOTALL)
+"""The dashboard's: it looks at its visitors itself."""
 SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 EXPOSED = "x-request-id, x-session-id, x-session-new, x-session-epoch, x-session-seq, x-session-forked-from, x-turn-id"
 
@@ -37,7 +39,7 @@ class Rules:
         self._refuse_strange_host(headers.get("host"))
         if scope["path"] in OPEN:
             return
-        if not self.lock.opens(headers.get("authorization")):
+        if not PAGES.fullmatch(scope["path"]) and not self.lock.opens(headers.get("authorization")):
             refusal = Refusal(401, "invalid_api_key", "the API key is missing or wrong: send Authorization: Bearer KEY")
             refusal.headers["www-authenticate"] = "Bearer"
             raise refusal

@@ -1,0 +1,129 @@
+"""Other servers, asked now and then what goes on there. One that is away is shown as away, with its last state and its age."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from holdfast.model.times import Clock
+
+if TYPE_CHECKING:
+    import httpx2
+
+logger = logging.getLogger(__name__)
+SECONDS = 10.0
+LIMIT_SECONDS = 5.0
+MAX_BYTES = 16 * 2**20
+"""Of an answer: some 50,000 sessions."""
+MAX_SESSIONS = 5_000
+
+
+class PeerSession(msgspec.Struct, frozen=True):
+    """A session of another server, as its `/v1/activity` tells it. What it does not tell is empty."""
+
+    id: str
+    title: str | None = None
+    source: str = ""
+    state: str = ""
+    worker_id: str | None = None
+    last_heartbeat_at: str | None = None
+    last_event_at: str | None = None
+    doing: str | None = None
+
+
+class PeerWorker(msgspec.Struct, frozen=True):
+    id: str
+    kind: str = ""
+    host: str = ""
+    state: str = ""
+
+
+class Activity(msgspec.Struct, frozen=True):
+    at: str = ""
+    workers: list[PeerWorker] = []
+    sessions: list[PeerSession] = []
+    counts: dict[str, Any] = {}
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """What is known of a server. `heard_at` is when it last answered."""
+
+    name: str
+    url: str
+    activity: Activity | None = None
+    heard_at: int | None = None
+    error: str = ""
+
+    @property
+    def state(self) -> str:
+        if self.error:
+            return "away"
+        return "unknown" if self.activity is None else "here"
+
+
+class Fleet:
+    """The servers of `[fleet] peers`. The password of an address is that server's key; without one, it is ours."""
+
+    def __init__(self, urls: Sequence[str], key: str, clock: Clock, seconds: float = SECONDS) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._keys = {_bare(url): urlsplit(url).password or key for url in urls}
+        self.peers = {url: Peer(urlsplit(url).netloc, url) for url in self._keys}
+
+    async def work(self) -> None:
+        """Ask them all now and then, until cancelled."""
+        if not self.peers:
+            return
+        import httpx2
+
+        async with httpx2.AsyncClient(timeout=LIMIT_SECONDS, follow_redirects=False) as client:
+            while True:
+                await asyncio.gather(*(self._ask(client, url) for url in self.peers))
+                await asyncio.sleep(self._seconds)
+
+    async def _ask(self, client: "httpx2.AsyncClient", url: str) -> None:
+        import httpx2
+
+        before = self.peers[url]
+        try:
+            activity = await self._fetch(client, url)
+        except (httpx2.HTTPError, msgspec.MsgspecError, UnicodeError, TimeoutError, _Odd) as e:
+            error = str(e) or type(e).__name__
+            if not before.error:
+                logger.warning("the server at %s is away: %s", url, error)
+            self.peers[url] = msgspec.structs.replace(before, error=error[:300])
+            return
+        self.peers[url] = Peer(before.name, url, activity, self._clock.now())
+
+    async def _fetch(self, client: "httpx2.AsyncClient", url: str) -> Activity:
+        headers = {"authorization": f"Bearer {self._keys[url]}"}
+        body = bytearray()
+        async with (
+            asyncio.timeout(2 * LIMIT_SECONDS),
+            client.stream("GET", f"{url}/v1/activity", headers=headers) as answer,
+        ):
+            if answer.status_code != 200:
+                raise _Odd(f"it answered with {answer.status_code}")
+            async with aclosing(answer.aiter_bytes()) as pieces:  # type: ignore[type-var] # it is a generator
+                async for piece in pieces:
+                    body += piece
+                    if len(body) > MAX_BYTES:
+                        raise _Odd(f"its answer is over {MAX_BYTES:,} bytes")
+        found = msgspec.json.decode(bytes(body), type=Activity)
+        return msgspec.structs.replace(found, sessions=found.sessions[:MAX_SESSIONS])
+
+
+class _Odd(Exception):
+    """An answer that is none."""
+
+
+def _bare(url: str) -> str:
+    """The address without the key, and without a slash at its end."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
+

@@ -1,0 +1,163 @@
+"""The list of sessions: filters, search as one types, and pages that cost the same in a large store as in a small one."""
+
+import asyncio
+from typing import cast, get_args
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.dashboard import pages
+from holdfast.dashboard.desk import Desk, of
+from holdfast.engine.census import Census, take_census
+from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.model.event import Source
+from holdfast.model.session import Session, State
+from holdfast.store import board, workers
+from holdfast.store import sessions as stored
+from holdfast.store.database import Transaction
+from holdfast.store.search import Hit
+
+LIMIT = 50
+HITS = 60
+STATES: tuple[str, ...] = get_args(State)
+SOURCES: tuple[str, ...] = get_args(Source)
+INDEX_SECONDS = 3.0
+"""How long a search waits for the newest words to be found."""
+OPEN_TURN = ("running", "interrupted")
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A session in which something was found, with the newest place."""
+
+    session: Session
+    hit: Hit | None
+    count: int = 0
+
+    @property
+    def marked(self) -> list[tuple[str, bool]]:
+        """The snippet in pieces, and which of them were looked for."""
+        pieces: list[tuple[str, bool]] = []
+        if self.hit is None:
+            return pieces
+        place = 0
+        for start, end in self.hit.marks:
+            pieces += [(self.hit.snippet[place:start], False), (self.hit.snippet[start:end], True)]
+            place = end
+        return [*pieces, (self.hit.snippet[place:], False)]
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the page was asked for."""
+
+    q: str = ""
+    state: str = ""
+    source: str = ""
+    channel: str = ""
+    pinned: str = ""
+    trash: str = ""
+    cursor: str = ""
+
+    @property
+    def filters(self) -> stored.Filters:
+        """Raises Invalid for a state or a source that there is none of."""
+        if self.state not in ("", *STATES) or self.source not in ("", *SOURCES):
+            raise Invalid("there is no such state or source")
+        return stored.Filters(
+            source=self.source or None,
+            channel=self.channel or None,
+            state=cast("State", self.state) if self.state else None,
+            pinned=1 if self.pinned else None,
+            trashed=1 if self.trash else 0,
+        )
+
+    def address(self, **changes: str) -> str:
+        """The page with some things asked for otherwise."""
+        asked = {**msgspec.structs.asdict(self), "cursor": "", **changes}
+        query = urlencode({name: value for name, value in asked.items() if value})
+        return f"/?{query}" if query else "/"
+
+
+async def sessions(request: Request) -> Response:
+    desk, given = of(request), request.query_params
+    asked = Asked(**{name: given.get(name, "")[:400] for name in Asked.__struct_fields__})
+    found: list[Found] = []
+    page, lag = stored.Page([], None), 0
+    if asked.q.strip():
+        found, lag = await _search(desk, asked)
+    elif asked.state in OPEN_TURN and not asked.cursor:
+        page = stored.Page(await desk.database.read(_open, asked), None)
+    else:
+        cursor = asked.cursor or None
+        page = await desk.database.read(stored.list_page, asked.filters, limit=LIMIT, cursor=cursor)
+    return pages.page(
+        request, "sessions.html", asked=asked, page=page, found=found, lag=lag, states=STATES, sources=SOURCES, now=desk.now
+    )
+
+
+def _open(tx: Transaction, asked: Asked) -> list[Session]:
+    """Running and interrupted ones are few: they are found without a look at all the others."""
+    wanted = asked.filters
+    every = board.listed(tx, asked.state, limit=10 * LIMIT)
+    return [
+        one
+        for one in every
+        if (wanted.source in (None, one.summary.source))
+        and (wanted.channel in (None, one.summary.channel))
+        and (wanted.pinned is None or one.summary.pinned)
+        and not wanted.trashed
+    ]
+
+
+async def _search(desk: Desk, asked: Asked) -> tuple[list[Found], int]:
+    """Sessions in which the words stand, the newest first; and how far behind the index is."""
+    index = await desk.search()
+    try:
+        async with asyncio.timeout(INDEX_SECONDS):
+            await index.catch_up()
+    except TimeoutError:
+        pass  # `lag` says so on the page, and the next search goes on from there
+    try:
+        hits = await index.search(asked.q, limit=HITS)
+    except Invalid:  # nothing but blanks and quotes yet
+        hits = []
+    found = await desk.database.read(_grouped, asked, hits)
+    return found, await index.lag()
+
+
+def _grouped(tx: Transaction, asked: Asked, hits: list[Hit]) -> list[Found]:
+    found: dict[str, Found] = {}
+    if (named := _named(tx, asked.q.strip())) is not None:
+        found[named.id] = Found(named, None)
+    for hit in hits:
+        before = found.get(hit.session_id)
+        if before is None:
+            found[hit.session_id] = Found(stored.get(tx, hit.session_id), hit, 1)
+        else:
+            found[hit.session_id] = Found(before.session, before.hit or hit, before.count + 1)
+    wanted = asked.filters
+    return [
+        one
+        for one in found.values()
+        if wanted.source in (None, one.session.summary.source) and wanted.state in (None, one.session.state)
+    ]
+
+
+def _named(tx: Transaction, ref: str) -> Session | None:
+    """The session whose id, alias or title this is, if it is one."""
+    try:
+        return stored.resolve(tx, ref).session
+    except HoldfastError:
+        return None
+
+
+async def counts(request: Request) -> Response:
+    """How many sessions there are: asked for after the list, because it looks at them all."""
+    desk = of(request)
+    census = await desk.database.read(take)
+    return pages.piece(request, "census.html", census=census)
+
+
+def take(tx: Transaction) -> Census:
+    return take_census(stored.stats(tx), {worker.id for worker in workers.alive(tx)})
