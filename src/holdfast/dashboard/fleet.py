@@ -108,7 +108,7 @@ class Fleet:
         ):
             if answer.status_code != 200:
                 raise _Odd(f"it answered with {answer.status_code}")
-            async with aclosing(answer.aiter_bytes()) as pieces:  # type: ignore[type-var] # it is a generator
+            async with aclosing(answer.aiter_bytes()) as pieces:
                 async for piece in pieces:
                     body += piece
                     if len(body) > MAX_BYTES:
@@ -125,5 +125,3 @@ def _bare(url: str) -> str:
     """The address without the key, and without a slash at its end."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
-
-

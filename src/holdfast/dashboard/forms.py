@@ -38,4 +38,6 @@ def done(request: Request, words: str, back: str, *, move: bool = False) -> Resp
         return RedirectResponse(back, 303)
     if move:
         return Response(status_code=204, headers={"hx-redirect": back})
-    return pages.piece(request, "notice.html", words=words, bad=False)
+    answer = pages.piece(request, "notice.html", words=words, bad=False)
+    answer.headers["hx-trigger"] = "changed"
+    return answer

@@ -91,8 +91,10 @@ async def sessions(request: Request) -> Response:
     else:
         cursor = asked.cursor or None
         page = await desk.database.read(stored.list_page, asked.filters, limit=LIMIT, cursor=cursor)
+    part = pages.is_part(request)
+    name = "sessions.html" if not part else "rows.html" if asked.cursor else "list.html"
     return pages.page(
-        request, "sessions.html", asked=asked, page=page, found=found, lag=lag, states=STATES, sources=SOURCES, now=desk.now
+        request, name, asked=asked, page=page, found=found, lag=lag, states=STATES, sources=SOURCES, now=desk.now
     )
 
 

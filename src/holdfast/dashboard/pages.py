@@ -93,6 +93,11 @@ def visitor_of(request: Request) -> Visitor | None:
     return found if isinstance(found, Visitor) else None
 
 
+def is_part(request: Request) -> bool:
+    """Whether a page that is open wants a part of itself anew."""
+    return request.headers.get("hx-request-type") == "partial"
+
+
 def page(request: Request, name: str, *, status: int = 200, **values: Any) -> Response:
     """A whole page, or what htmx asked for of it: then it is the same template without its surroundings."""
     visitor = visitor_of(request)
@@ -100,7 +105,7 @@ def page(request: Request, name: str, *, status: int = 200, **values: Any) -> Re
         "visitor": visitor,
         "csrf": visitor.token if visitor else "",
         "path": request.url.path,
-        "part": "hx-request" in request.headers and request.query_params.get("part") == "1",
+        "part": is_part(request),
     }
     text = environment().get_template(name).render(**(common | values))
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), status)

@@ -6,6 +6,7 @@ import binascii
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -73,7 +74,7 @@ def _number(request: Request, name: str, default: int) -> int:
     return int(value)
 
 
-async def about(desk: Desk, session: Session) -> dict[str, object]:
+async def about(desk: Desk, session: Session) -> dict[str, Any]:
     """What stands beside the conversation."""
     questions = await desk.engine.questions(session.id)
     waiting = await desk.engine.waiting(session.id)

@@ -18,7 +18,16 @@ from holdfast.store.database import Transaction
 
 MOST = 4_000
 TITLE = 80
-CODES = {"waiting": 0, "thinking": 1, "tool": 2, "asking": 3, "interrupted": 4, "quarantined": 5, "ended": 6, "reaped": 7}
+CODES = {
+    "waiting": 0,
+    "thinking": 1,
+    "tool": 2,
+    "asking": 3,
+    "interrupted": 4,
+    "quarantined": 5,
+    "ended": 6,
+    "reaped": 7,
+}
 """States by number: a day has many of them."""
 DOING = {"tool_started": "tool", "approval_asked": "asking"}
 
@@ -87,7 +96,13 @@ def _of_peer(name: str, away: bool, sessions: Sequence[PeerSession]) -> list[dic
     names = {"running": 1, "waiting": 0, "interrupted": 4, "quarantined": 5, "ended": 6}
     group = f"{name} (away)" if away else name
     return [
-        {"id": one.id, "t": _clean(one.title or one.id)[:TITLE], "s": names.get(one.state, 0), "g": group, "src": "peer"}
+        {
+            "id": one.id,
+            "t": _clean(one.title or one.id)[:TITLE],
+            "s": names.get(one.state, 0),
+            "g": group,
+            "src": "peer",
+        }
         | {"u": 0, "n": 0, "peer": name}
         for one in sessions
     ]
@@ -114,4 +129,3 @@ def _changes(moments: Sequence[Moment], now: int) -> bytes:
             place = places.setdefault(one.session_id, len(places))
             changes.append((place, one.at // 1_000_000 - begin, code))
     return msgspec.json.encode({"begin": begin, "sessions": list(places), "changes": changes})
-

@@ -1,0 +1,255 @@
+// Space: every session a small body, at home with its worker or its gateway, moving with what it does.
+// Bodies that rest are painted once onto a layer of their own; only those that move are drawn again, some twenty times a second.
+"use strict";
+(() => {
+  const canvas = document.getElementById("sky"), pen = canvas.getContext("2d");
+  const tip = document.getElementById("tip"), scrub = document.getElementById("scrub"), clock = document.getElementById("clock");
+  const nowButton = document.getElementById("now"), density = document.getElementById("density"), spoken = document.getElementById("sky-words");
+  const NAMES = ["waiting", "thinking", "running a tool", "asking", "interrupted", "in quarantine", "ended", "reaped"];
+  const COLORS = ["--wait", "--run", "#3b82c4", "--ask", "--halt", "--bad", "--end", "--bad"];
+  const MOVES = [false, true, true, true, false, false, false, false];
+  const FRAME = 50, DAY = 86400, still = matchMedia("(prefers-reduced-motion: reduce)");
+  let bodies = new Map(), groups = [], stamps = [], background = null, scale = 1, width = 0, height = 0;
+  let past = null, history = null, chosen = null, stale = true, settleUntil = 0;
+
+  const color = (name) => (name[0] === "-" ? getComputedStyle(document.documentElement).getPropertyValue(name).trim() : name);
+  function stamp(fill, radius, glow) {
+    const size = Math.ceil((radius + glow) * 2 + 2), one = document.createElement("canvas"), ratio = devicePixelRatio || 1;
+    one.width = one.height = size * ratio;
+    const ink = one.getContext("2d");
+    ink.scale(ratio, ratio);
+    const middle = size / 2;
+    if (glow) {
+      const halo = ink.createRadialGradient(middle, middle, radius * 0.6, middle, middle, radius + glow);
+      halo.addColorStop(0, `color-mix(in srgb, ${fill} 45%, transparent)`);
+      halo.addColorStop(1, "transparent");
+      ink.fillStyle = halo;
+      ink.fillRect(0, 0, size, size);
+    }
+    ink.fillStyle = fill;
+    ink.beginPath();
+    ink.arc(middle, middle, radius, 0, Math.PI * 2);
+    ink.fill();
+    return { one, size };
+  }
+  function makeStamps() {
+    stamps = COLORS.map((name, state) => {
+      const fill = color(name);
+      return state >= 6 ? stamp(`color-mix(in srgb, ${fill} ${state === 7 ? 70 : 45}%, transparent)`, 3, 0) : MOVES[state] ? stamp(fill, 5, 9) : stamp(fill, 4.2, 0);
+    });
+  }
+
+  // Each group is a disc of seeds, as in a sunflower: the busiest in the middle. Discs are packed around the largest.
+  function arrange() {
+    const byGroup = new Map();
+    for (const body of bodies.values()) if (body.shown) (byGroup.get(body.g) ?? byGroup.set(body.g, []).get(body.g)).push(body);
+    groups = [...byGroup].map(([name, members]) => ({ name, members, radius: 15 * Math.sqrt(members.length) * 0.62 + 20 }))
+      .sort((a, b) => b.radius - a.radius || (a.name < b.name ? -1 : 1));
+    const ratio = width / height;
+    groups.forEach((group, place) => {
+      for (let step = 0; ; step++) {
+        const angle = step * 0.35, far = step * 1.6;
+        group.x = Math.cos(angle) * far * Math.max(1, ratio * 0.8);
+        group.y = Math.sin(angle) * far;
+        if (groups.slice(0, place).every((other) => Math.hypot(other.x - group.x, other.y - group.y) > other.radius + group.radius + 26)) break;
+      }
+    });
+    const left = Math.min(...groups.map((g) => g.x - g.radius)), right = Math.max(...groups.map((g) => g.x + g.radius));
+    const top = Math.min(...groups.map((g) => g.y - g.radius - 14)), bottom = Math.max(...groups.map((g) => g.y + g.radius + 20));
+    scale = groups.length ? Math.min((width - 40) / (right - left), (height - 40) / (bottom - top), 1.7) : 1;
+    for (const group of groups) {
+      group.sx = width / 2 + (group.x - (left + right) / 2) * scale;
+      group.sy = height / 2 + (group.y - (top + bottom) / 2) * scale;
+      const order = (body) => (MOVES[body.state] ? 0 : body.state === 0 ? 1 : body.state < 6 ? 0.5 : 2);
+      group.members.sort((a, b) => order(a) - order(b) || b.u - a.u);
+      group.members.forEach((body, n) => {
+        const far = 15 * 0.62 * Math.sqrt(n + 0.5) * scale, angle = n * 2.399963;
+        body.tx = group.sx + Math.cos(angle) * far;
+        body.ty = group.sy + Math.sin(angle) * far;
+        if (body.x === undefined) { body.x = body.tx; body.y = body.ty; }
+      });
+    }
+    stale = true;
+    settleUntil = performance.now() + 1500;
+  }
+
+  function paintBackground() {
+    const ratio = devicePixelRatio || 1;
+    background = document.createElement("canvas");
+    background.width = canvas.width;
+    background.height = canvas.height;
+    const ink = background.getContext("2d");
+    ink.scale(ratio, ratio);
+    ink.fillStyle = color("--sunken");
+    ink.fillRect(0, 0, width, height);
+    ink.textAlign = "center";
+    for (const group of groups) {
+      const radius = group.radius * scale;
+      ink.beginPath();
+      ink.arc(group.sx, group.sy, radius, 0, Math.PI * 2);
+      ink.fillStyle = color("--card");
+      ink.fill();
+      ink.strokeStyle = color("--line-strong");
+      ink.lineWidth = 1;
+      ink.stroke();
+      ink.font = "560 12px Inter, sans-serif";
+      ink.fillStyle = color("--soft");
+      ink.fillText(`${group.name}  ${group.members.length}`, group.sx, group.sy + radius + 16);
+    }
+    for (const body of bodies.values()) if (body.shown && !moves(body)) draw(ink, body, body.x, body.y, 1);
+    stale = false;
+  }
+  const moves = (body) => MOVES[body.state] && !still.matches;
+  function draw(ink, body, x, y, zoom) {
+    const { size, one } = stamps[body.state], wide = size * zoom * Math.min(Math.max(scale, 0.45), 1.3);
+    ink.drawImage(one, x - wide / 2, y - wide / 2, wide, wide);
+  }
+
+  let painted = 0;
+  function frame(at) {
+    requestAnimationFrame(frame);
+    if (document.hidden || at - painted < FRAME || !width) return;
+    painted = at;
+    const settling = at < settleUntil;
+    if (settling) for (const body of bodies.values()) { body.x += (body.tx - body.x) * 0.2; body.y += (body.ty - body.y) * 0.2; }
+    if (stale || settling) paintBackground();
+    else if (still.matches) return;
+    const ratio = devicePixelRatio || 1;
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.drawImage(background, 0, 0);
+    pen.scale(ratio, ratio);
+    for (const body of bodies.values()) {
+      if (!body.shown || !moves(body)) continue;
+      const beat = at / 1000 + body.phase;
+      const sway = body.state === 3 ? [0, -Math.abs(Math.sin(beat * 2.4)) * 5] : [Math.cos(beat * 0.9) * 2.2, Math.sin(beat * 1.2) * 2.2];
+      draw(pen, body, body.x + sway[0] * scale, body.y + sway[1] * scale, body.state === 1 ? 1 + 0.16 * Math.sin(beat * 3) : 1);
+      if (body.state === 2) {
+        pen.strokeStyle = "#3b82c4";
+        pen.lineWidth = 1.6;
+        pen.beginPath();
+        pen.arc(body.x + sway[0] * scale, body.y + sway[1] * scale, 8.5 * Math.min(scale, 1.3), beat * 3, beat * 3 + 2.1);
+        pen.stroke();
+      }
+    }
+    if (chosen?.shown) {
+      pen.strokeStyle = color("--focus");
+      pen.lineWidth = 2;
+      pen.beginPath();
+      pen.arc(chosen.x, chosen.y, 11, 0, Math.PI * 2);
+      pen.stroke();
+    }
+  }
+
+  function resize() {
+    const box = canvas.getBoundingClientRect(), ratio = devicePixelRatio || 1;
+    width = box.width;
+    height = box.height;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    for (const body of bodies.values()) body.x = undefined;
+    arrange();
+    paintDensity();
+  }
+
+  async function load() {
+    const answer = await fetch("/ui/space/data");
+    if (!answer.ok) return;
+    const news = await answer.json(), seen = new Set();
+    for (const one of news.sprites) {
+      seen.add(one.id);
+      const body = bodies.get(one.id) ?? { id: one.id, phase: Math.random() * 7 };
+      Object.assign(body, { t: one.t, g: one.g, u: one.u, n: one.n, live: one.s, peer: one.peer });
+      bodies.set(one.id, body);
+    }
+    for (const id of bodies.keys()) if (!seen.has(id)) bodies.delete(id);
+    applyTime();
+  }
+  async function loadDay() {
+    const answer = await fetch("/ui/space/day");
+    if (!answer.ok) return;
+    const day = await answer.json();
+    const lives = day.sessions.map(() => []);
+    for (const [place, second, state] of day.changes) lives[place].push([second, state]);
+    history = { begin: day.begin, lives: new Map(day.sessions.map((id, place) => [id, lives[place]])), changes: day.changes, at: Date.now() };
+    paintDensity();
+  }
+  function stateAt(body, second) {
+    const life = history?.lives.get(body.id);
+    if (!life) return body.peer ? body.live : null;
+    let low = 0, high = life.length;
+    while (low < high) { const middle = (low + high) >> 1; if (life[middle][0] <= second) low = middle + 1; else high = middle; }
+    return low ? life[low - 1][1] : null;
+  }
+  function applyTime() {
+    let shape = "";
+    for (const body of bodies.values()) {
+      const state = past === null ? body.live : stateAt(body, past);
+      body.shown = state !== null;
+      body.state = state ?? 0;
+      shape += body.shown ? body.state : "-";
+    }
+    if (shape !== applyTime.shape || past === null) arrange();
+    applyTime.shape = shape;
+    const counts = new Map();
+    for (const body of bodies.values()) if (body.shown) counts.set(body.state, (counts.get(body.state) ?? 0) + 1);
+    canvas.setAttribute("aria-label", "Sessions of the last day: " + ([...counts].sort().map(([state, n]) => `${n} ${NAMES[state]}`).join(", ") || "none"));
+    canvas.dataset.bodies = String([...bodies.values()].filter((body) => body.shown).length);
+  }
+  function paintDensity() {
+    const box = density.getBoundingClientRect(), ratio = devicePixelRatio || 1;
+    density.width = box.width * ratio;
+    density.height = box.height * ratio;
+    if (!history) return;
+    const ink = density.getContext("2d"), bins = new Array(96).fill(0);
+    for (const [, second] of history.changes) bins[Math.min(95, Math.max(0, Math.floor(second / 900)))]++;
+    const most = Math.max(...bins, 1), wide = density.width / 96;
+    ink.fillStyle = color("--accent");
+    ink.globalAlpha = 0.5;
+    bins.forEach((n, place) => { const tall = n ? Math.max(2, Math.sqrt(n / most) * density.height) : 0; ink.fillRect(place * wide + 1, density.height - tall, wide - 2, tall); });
+  }
+
+  scrub.addEventListener("input", async () => {
+    past = Number(scrub.value) >= DAY ? null : Number(scrub.value);
+    nowButton.disabled = past === null;
+    if (past !== null && (!history || Date.now() - history.at > 60000)) await loadDay();
+    clock.textContent = past === null ? "now" : new Date((history.begin + past) * 1000).toLocaleString([], { weekday: "short", hour: "2-digit", minute: "2-digit" });
+    scrub.setAttribute("aria-valuetext", clock.textContent);
+    applyTime();
+  });
+  nowButton.addEventListener("click", () => { scrub.value = DAY; scrub.dispatchEvent(new Event("input")); scrub.focus(); });
+
+  function nearest(x, y) {
+    let best = null, far = 16;
+    for (const body of bodies.values()) if (body.shown) { const d = Math.hypot(body.x - x, body.y - y); if (d < far) { best = body; far = d; } }
+    return best;
+  }
+  function point(body) {
+    chosen = body;
+    stale = stale || still.matches;
+    canvas.classList.toggle("over", Boolean(body));
+    tip.hidden = !body;
+    if (!body) return;
+    tip.textContent = `${body.t} · ${NAMES[body.state]}`;
+    tip.style.translate = `${Math.min(body.x + 14, width - tip.offsetWidth - 8)}px ${Math.min(body.y + 14, height - 40)}px`;
+  }
+  const open = (body) => { if (body && !body.peer) location.href = `/ui/s/${encodeURIComponent(body.id)}`; else if (body) location.href = "/ui/fleet"; };
+  canvas.addEventListener("pointermove", (event) => point(nearest(event.offsetX, event.offsetY)));
+  canvas.addEventListener("pointerleave", () => point(null));
+  canvas.addEventListener("click", (event) => open(nearest(event.offsetX, event.offsetY)));
+  canvas.addEventListener("keydown", (event) => {
+    const order = groups.flatMap((group) => group.members), here = order.indexOf(chosen);
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (step && order.length) { event.preventDefault(); const body = order[(here + step + order.length) % order.length]; point(body); spoken.textContent = `${body.t}, ${NAMES[body.state]}`; }
+    if (event.key === "Enter") open(chosen);
+  });
+
+  let due = 0;
+  document.addEventListener("store-changed", () => { clearTimeout(due); due = setTimeout(load, 300); });
+  document.addEventListener("theme-changed", () => { makeStamps(); stale = true; paintDensity(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { makeStamps(); stale = true; });
+  addEventListener("resize", resize);
+  makeStamps();
+  resize();
+  Promise.all([load(), loadDay()]).then(() => { canvas.dataset.ready = ""; });
+  requestAnimationFrame(frame);
+})();
