@@ -95,8 +95,12 @@ class Dashboard:
         scope["app"] = self
         request = Request(scope, receive)
 
+        started = False
+
         async def protected(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
                 headers.setdefault("cache-control", "no-store")
@@ -104,19 +108,12 @@ class Dashboard:
 
         try:
             answer = await self._answer(request)
-        except HoldfastError as e:
-            answer = self._failed(request, e)
-        except HTTPException as e:
-            answer = pages.page(request, "error.html", status=e.status_code, what="There is nothing here.", code="")
-        if answer is None:
-            try:
-                await self._router(scope, receive, protected)
-                return
-            except HoldfastError as e:
-                answer = self._failed(request, e)
-            except HTTPException as e:
-                answer = pages.page(request, "error.html", status=e.status_code, what="There is nothing here.", code="")
-        await answer(scope, receive, protected)
+            await (answer or self._router)(scope, receive, protected)
+        except (HoldfastError, HTTPException) as e:
+            if started:  # too late for another answer: the connection is cut, and the page tries again
+                raise
+            failed = self._failed(request, e) if isinstance(e, HoldfastError) else _nothing(request, e)
+            await failed(scope, receive, protected)
 
     async def _answer(self, request: Request) -> Response | None:
         """What is answered at the door; None for one who may go in."""
@@ -179,6 +176,10 @@ class Dashboard:
             answer.headers["hx-reswap"] = "beforeend"
             return answer
         return pages.page(request, "error.html", status=status, what=str(error), code=error.code)
+
+
+def _nothing(request: Request, error: HTTPException) -> Response:
+    return pages.page(request, "error.html", status=error.status_code, what="There is nothing here.", code="")
 
 
 def _turned_away(request: Request) -> Response:

@@ -127,20 +127,22 @@ class Teller:
                 yield message("items", self._drawn(item, found), item.seq)
             elif isinstance(item, Failed):
                 words = pages.fragment("notice.html", words=f"The turn broke off: {item.error}", bad=True)
-                yield message("notice", words)
+                yield message("notice", _plain(words))
         if changed:
             yield await self.head()
         async for piece in self.draft():
             yield piece
 
     def _drawn(self, entry: Entry, found: Session) -> list[dict[str, str]]:
-        return [{"id": item.id, "html": drawn(item, found)} for item in self._story.add(entry)]
+        return [{"id": item.id, "html": _plain(drawn(item, found))} for item in self._story.add(entry)]
 
     async def head(self) -> bytes:
         """What stands around the conversation."""
         found = await self._desk.database.read(stored.get, self._id)
         around = pages.fragment("head.html", session=found, **await about(self._desk, found))
-        return message("head", {"html": around, "state": found.state, "title": found.summary.title or ""})
+        return message(
+            "head", {"html": _plain(around), "state": found.state, "title": _plain(found.summary.title or "")}
+        )
 
     async def draft(self) -> AsyncGenerator[bytes, None]:
         """What has been added to the reply that is being written."""
@@ -157,7 +159,7 @@ class Teller:
 
 def _plain(text: str) -> str:
     """Text that can be written as UTF-8, whatever a model has streamed."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return str(text).encode("utf-8", "backslashreplace").decode()
 
 
 class Stream(Response):

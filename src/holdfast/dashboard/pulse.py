@@ -44,7 +44,8 @@ class Pulse:
         try:
             while True:
                 async with self._changed:
-                    await self._changed.wait_for(lambda: self.position != seen)
+                    while self.position == seen:
+                        await self._changed.wait()
                     seen = self.position
                 yield seen
         finally:

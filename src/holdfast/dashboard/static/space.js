@@ -22,7 +22,7 @@
     if (glow) {
       const halo = ink.createRadialGradient(middle, middle, radius * 0.6, middle, middle, radius + glow);
       halo.addColorStop(0, `color-mix(in srgb, ${fill} 45%, transparent)`);
-      halo.addColorStop(1, "transparent");
+      halo.addColorStop(1, `color-mix(in srgb, ${fill} 1%, transparent)`);
       ink.fillStyle = halo;
       ink.fillRect(0, 0, size, size);
     }
@@ -43,20 +43,20 @@
   function arrange() {
     const byGroup = new Map();
     for (const body of bodies.values()) if (body.shown) (byGroup.get(body.g) ?? byGroup.set(body.g, []).get(body.g)).push(body);
-    groups = [...byGroup].map(([name, members]) => ({ name, members, radius: 15 * Math.sqrt(members.length) * 0.62 + 20 }))
+    groups = [...byGroup].map(([name, members]) => ({ name, members, radius: 15 * Math.sqrt(members.length) * 0.62 + 16 }))
       .sort((a, b) => b.radius - a.radius || (a.name < b.name ? -1 : 1));
     const ratio = width / height;
     groups.forEach((group, place) => {
       for (let step = 0; ; step++) {
-        const angle = step * 0.35, far = step * 1.6;
-        group.x = Math.cos(angle) * far * Math.max(1, ratio * 0.8);
+        const angle = step * 0.25, far = step * 0.3;
+        group.x = Math.cos(angle) * far * Math.max(1, ratio * 0.95);
         group.y = Math.sin(angle) * far;
-        if (groups.slice(0, place).every((other) => Math.hypot(other.x - group.x, other.y - group.y) > other.radius + group.radius + 26)) break;
+        if (groups.slice(0, place).every((other) => Math.hypot(other.x - group.x, other.y - group.y) > other.radius + group.radius + 18)) break;
       }
     });
     const left = Math.min(...groups.map((g) => g.x - g.radius)), right = Math.max(...groups.map((g) => g.x + g.radius));
     const top = Math.min(...groups.map((g) => g.y - g.radius - 14)), bottom = Math.max(...groups.map((g) => g.y + g.radius + 20));
-    scale = groups.length ? Math.min((width - 40) / (right - left), (height - 40) / (bottom - top), 1.7) : 1;
+    scale = groups.length ? Math.min((width - 40) / (right - left), (height - 40) / (bottom - top), 2.4) : 1;
     for (const group of groups) {
       group.sx = width / 2 + (group.x - (left + right) / 2) * scale;
       group.sy = height / 2 + (group.y - (top + bottom) / 2) * scale;
@@ -87,7 +87,10 @@
       const radius = group.radius * scale;
       ink.beginPath();
       ink.arc(group.sx, group.sy, radius, 0, Math.PI * 2);
-      ink.fillStyle = color("--card");
+      const water = ink.createRadialGradient(group.sx, group.sy, radius * 0.1, group.sx, group.sy, radius);
+      water.addColorStop(0, `color-mix(in srgb, ${color("--accent")} 13%, ${color("--card")})`);
+      water.addColorStop(1, color("--card"));
+      ink.fillStyle = water;
       ink.fill();
       ink.strokeStyle = color("--line-strong");
       ink.lineWidth = 1;
@@ -101,7 +104,7 @@
   }
   const moves = (body) => MOVES[body.state] && !still.matches;
   function draw(ink, body, x, y, zoom) {
-    const { size, one } = stamps[body.state], wide = size * zoom * Math.min(Math.max(scale, 0.45), 1.3);
+    const { size, one } = stamps[body.state], wide = size * zoom * Math.min(Math.max(scale, 0.45), 1.6);
     ink.drawImage(one, x - wide / 2, y - wide / 2, wide, wide);
   }
 
