@@ -1,4 +1,7 @@
-"""One server and one browser for the tests of a module; each test has a browser context of its own."""
+"""One server and one browser for the tests of a module; each test has a browser context of its own.
+
+The browser is no longer open when the next module begins: while it is, this thread can run no other event loop.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +16,13 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 LIMIT_MS = 30_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playing() -> Iterator[Playwright]:
     with sync_playwright() as playwright:
         yield playwright
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(playing: Playwright) -> Iterator[Browser]:
     opened = playing.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
     yield opened
