@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import httpx2
 
 logger = logging.getLogger(__name__)
-SECONDS = 10.0
+SECONDS = 5.0
 LIMIT_SECONDS = 5.0
 MAX_BYTES = 16 * 2**20
 """Of an answer: some 50,000 sessions."""

@@ -1,0 +1,425 @@
+"""Every other page in a real browser: the list, what runs, mail, schedules, health, space and fleet; read aloud, and on a phone."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from bench import population
+from holdfast.store import inbox, outbox, people, platforms
+from holdfast.store.database import Transaction
+from holdfast.store.inbox import Post
+from holdfast.store.outbox import Address, Message
+from tests.api.serving import KEY, Server, ask, session
+from tests.crash.programs import wait_until
+from tests.dashboard.conftest import enter
+from tests.dashboard.stocking import now, stock
+
+expect.set_options(timeout=30_000)
+AXE = Path(__file__).with_name("axe.min.js").read_text("utf-8")
+ATTACK = '<img src=x onerror="window.hit=1">'
+PATHS = (
+    "/",
+    "/?q=build",
+    "/ui/s/hf-00000000000000000000000990",
+    "/ui/space",
+    "/ui/processes",
+    "/ui/workers",
+    "/ui/gateways",
+    "/ui/cron",
+    "/ui/dead",
+    "/ui/health",
+    "/ui/fleet",
+)
+SERIOUS = ("serious", "critical")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One with a day of work in its store, and something on every page."""
+    with Server(tmp_path_factory.mktemp("pages") / "home") as running:
+        at = now()
+        stock(running.home, lambda tx: population.hire(tx, "worker-pages", "chat", at))
+        stock(running.home, lambda tx: population.people_at_work(tx, "worker-pages", at))
+        stock(running.home, mail)
+        yield running
+
+
+def mail(tx: Transaction) -> None:
+    """A platform with one message that could not be understood, one that was not delivered, and a stranger at the door."""
+    platforms.take(tx, "telegram", "worker-pages", at=now())
+    broken = Post(id="in-1", chat="chat-1", message="m-1", payload='{"text": "<b>what?</b>"}', digest="d", fault=ATTACK)
+    inbox.put(tx, "telegram", [broken], at=now())
+    outbox.put(tx, "out-1", Address("telegram", "chat-1"), Message(text=f"never arrived {ATTACK}"), at=now())
+    outbox.begin(tx, "out-1", "worker-pages")
+    outbox.fail(tx, "out-1", f"403: {ATTACK}")
+    stranger = people.Person("telegram", "42", f"Mallory {ATTACK}", "CODE-4242", "asked", now())
+    people.knock(tx, stranger)
+
+
+def press(page: Page, name: str, *, sure: bool = False) -> None:
+    page.get_by_role("button", name=name, exact=True).first.click()
+    if sure:
+        page.locator("#ask button[value=yes]").click()
+
+
+# the list
+
+
+def test_the_list_is_live(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/")
+    with server.http() as http:
+        name = session(ask(http, "Words that have just been said"))
+
+    expect(page.locator(f"#row-{name} .title")).to_have_text("Words that have just been said")
+    expect(page.locator("#census")).to_contain_text("0 leaked")
+
+
+def test_searching_as_one_types(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/")
+    page.locator("input[type=search]").press_sequentially("fixed 200 ms", delay=20)
+
+    expect(page.locator(".snippet mark").first).to_have_text("fixed")
+    page.fill("input[type=search]", "nobody ever said this")
+    expect(page.locator(".tally")).to_contain_text("Nothing holds this")
+    page.fill("input[type=search]", "")
+    expect(page.locator(".row").nth(20)).to_be_attached()
+
+
+def test_a_hit_leads_to_its_place(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/?q=%22hundred+times%22")
+    page.locator(".row .title").first.click()
+
+    page.wait_for_url(re.compile(r"/ui/s/.*at=\d+#e\d+"))
+    expect(page.locator(".item:target")).to_contain_text("hundred times")
+
+
+@pytest.mark.parametrize("state", ["running", "quarantined", "ended", "waiting", "interrupted"])
+def test_the_list_can_be_filtered(page: Page, server: Server, state: str) -> None:
+    page.goto(f"{server.url}/")
+    page.locator(".chips label", has_text=state.capitalize()).click()
+
+    expect(page.locator(f".row:not(.s-{state})")).to_have_count(0)
+    expect(page.locator(".row").first if state != "interrupted" else page.locator(".empty")).to_be_visible()
+
+
+def test_the_list_goes_on_where_it_ended(own_page: Page, own: Server) -> None:
+    stock(own.home, lambda tx: population.crowd(tx, 1, 130, now()))
+    own_page.goto(f"{own.url}/")
+    expect(own_page.locator(".row")).to_have_count(50)
+    own_page.locator(".more").scroll_into_view_if_needed()
+    expect(own_page.locator(".row")).to_have_count(100)
+    own_page.locator(".more").scroll_into_view_if_needed()
+
+    expect(own_page.locator(".row")).to_have_count(130)
+    ids = own_page.locator(".row").evaluate_all("all => all.map((one) => one.id)")
+    assert len(set(ids)) == 130
+
+
+def test_the_keyboard_is_enough(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/")
+    page.keyboard.press("/")
+    expect(page.locator("input[type=search]")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.locator(".row .title").nth(1)).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("/ui/s/"))
+    page.locator("main").click(position={"x": 5, "y": 5})
+    page.keyboard.press("g")
+    page.keyboard.press("h")
+
+    page.wait_for_url(re.compile("/ui/health"))
+
+
+# what runs
+
+
+def test_a_process_is_listed_read_and_stopped(page: Page, server: Server) -> None:
+    call = 'use tool terminal {"command": "echo ready; sleep 600", "background": true}'
+    with server.http() as http:
+        ask(http, call, model=server.model("tools"))
+    page.goto(f"{server.url}/ui/processes")
+    card = page.locator(".thing", has_text="echo ready; sleep 600")
+    expect(card.locator(".pill").first).to_have_text("working")
+    card.locator("h2 a").click()
+    expect(page.locator("pre.output")).to_contain_text("ready")
+    press(page, "Stop", sure=True)
+
+    expect(page.locator(".pill").first).to_have_text("gone")
+    page.goto(f"{server.url}/ui/processes")
+    expect(card.locator(".pill").first).to_have_text("gone")
+
+
+def test_workers_are_listed_and_swept(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/workers")
+    expect(page.locator(".thing", has_text="this server").locator(".pill")).to_have_text("alive")
+    press(page, "Sweep now")
+
+    expect(page.locator(".notice")).to_contain_text("workers looked at")
+
+
+def test_dead_letters_are_shown_as_they_came_and_tried_again(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/dead")
+    expect(page.locator("#l-in-1")).to_contain_text(ATTACK)
+    expect(page.locator("#o-out-1")).to_contain_text("never arrived")
+    page.locator("#o-out-1").get_by_role("button", name="Try again").click()
+
+    expect(page.locator("#o-out-1")).to_have_count(0)
+    press(page, "Try all again", sure=True)
+    expect(page.locator(".empty")).to_contain_text("No dead letters")
+    assert page.evaluate("window.hit") is None
+
+
+def test_a_stranger_is_let_in_and_turned_out(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/gateways")
+    expect(page.locator("#g-telegram")).to_contain_text("not set up here")
+    person = page.locator(".lines li", has_text="Mallory")
+    expect(person.locator(".pill")).to_have_text("asked")
+    page.fill("#code", "CODE-4242")
+    press(page, "Let in")
+    expect(person.locator(".pill")).to_have_text("allowed")
+    press(page, "Turn out", sure=True)
+
+    expect(person).to_have_count(0)
+    assert page.evaluate("window.hit") is None
+
+
+def test_a_schedule_is_added_said_now_and_removed(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/cron")
+    page.locator(".panel.new summary").click()
+    page.fill("input[name=when]", "never")
+    page.fill("textarea[name=prompt]", f"Good morning {ATTACK}")
+    press(page, "Add")
+    expect(page.locator(".notice.bad")).to_contain_text("is no schedule")
+    page.fill("input[name=when]", "0 7 * * 1-5")
+    press(page, "Add")
+    page.goto(f"{server.url}/ui/cron")
+    expect(page.locator(".thing")).to_contain_text("Good morning")
+    press(page, "Say it now")
+    page.wait_for_url(re.compile("/ui/s/"))
+    expect(page.locator(".said.user")).to_contain_text("Good morning")
+    page.goto(f"{server.url}/ui/cron")
+    expect(page.locator(".slot.t-done, .slot.t-running")).to_have_count(1)
+    press(page, "Remove", sure=True)
+
+    expect(page.locator(".thing")).to_have_count(0)
+    assert page.evaluate("window.hit") is None
+
+
+def test_health_says_that_nothing_has_leaked_and_draws_the_day(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/health")
+
+    expect(page.locator(".tile").first.locator("dd").first).to_have_text("0")
+    expect(page.locator(".uplot canvas")).to_have_count(3)
+    drawn = page.request.get(f"{server.url}/ui/health/charts").json()
+    assert sum(drawn["turns"]) >= 30 and len(drawn["at"]) == 96
+
+
+# space
+
+
+def test_space_shows_every_session_and_goes_back_in_time(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/space")
+    page.wait_for_selector("#sky[data-ready]")
+    shown = int(page.locator("#sky").get_attribute("data-bodies") or 0)
+    data = page.request.get(f"{server.url}/ui/space/data").json()
+    assert shown == len(data["sprites"]) >= 40
+    assert "running a tool" in (page.locator("#sky").get_attribute("aria-label") or "")
+    page.locator("#scrub").evaluate("one => { one.value = 50000; one.dispatchEvent(new Event('input')) }")
+    expect(page.locator("#now")).to_be_enabled()
+    page.wait_for_function(f"Number(document.querySelector('#sky').dataset.bodies) < {shown}")
+    page.click("#now")
+    expect(page.locator("#clock")).to_have_text("now")
+    page.wait_for_function(f"Number(document.querySelector('#sky').dataset.bodies) >= {shown}")
+    page.locator("#sky").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#tip")).to_be_visible()
+    page.keyboard.press("Enter")
+
+    page.wait_for_url(re.compile("/ui/s/hf-"))
+
+
+# fleet
+
+
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.headers.get("authorization") != "Bearer hfk-theirs" or self.path != "/v1/activity":
+            self.send_error(401)
+            return
+        one = {
+            "id": "hf-far",
+            "title": f"Far away {ATTACK}",
+            "source": "chat",
+            "state": "running",
+            "doing": "asking the model",
+        }
+        body = json.dumps({"at": "", "workers": [], "sessions": [one], "counts": {"running": 1}}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def peer(port: int = 0) -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", port), Answers)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_peer_that_goes_away_is_shown_as_away_with_its_last_state(browser: Browser, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        other = stack.enter_context(peer())
+        port = other.server_address[1]
+        own = stack.enter_context(Server(tmp_path / "home"))
+        config = own.home / "config.toml"
+        peers = [f"http://:hfk-theirs@127.0.0.1:{port}", f"http://127.0.0.1:{port}/"]
+        config.write_text(config.read_text() + f"[fleet]\npeers = {json.dumps(peers[:1])}\n")
+        own.stop()
+        own.restart()
+        context = browser.new_context()
+        page = enter(context, own)
+        page.goto(f"{own.url}/ui/fleet")
+        expect(page.locator(".peer .pill").first).to_have_text("here")
+        expect(page.locator(".peer .lines")).to_contain_text("Far away")
+        page.goto(f"{own.url}/ui/space")
+        page.wait_for_selector("#sky[data-ready]")
+        assert any(one.get("peer") for one in page.request.get(f"{own.url}/ui/space/data").json()["sprites"])
+        stack_of_peer_closes(stack, other)
+        page.goto(f"{own.url}/ui/fleet")
+
+        expect(page.locator(".peer .pill").first).to_have_text("away")
+        expect(page.locator(".peer .warning")).to_contain_text("What follows is its last state")
+        expect(page.locator(".peer .lines")).to_contain_text("Far away")
+        assert "hfk-theirs" not in page.content()
+        assert page.evaluate("window.hit") is None
+        assert page.troubles == []  # type: ignore[attr-defined]
+        context.close()
+
+
+def stack_of_peer_closes(stack: ExitStack, other: ThreadingHTTPServer) -> None:
+    """The peer stops listening now; the stack's own farewell finds it gone."""
+    other.shutdown()
+    other.socket.close()
+
+
+# for everybody
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_keeps_anybody_out(browser: Browser, server: Server, scheme: str) -> None:
+    context = browser.new_context(color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)  # type: ignore[arg-type]
+    page = enter(context, server)
+    found = []
+    rules = "" if scheme == "light" else "runOnly: ['color-contrast']"  # the rest is the same in the dark
+    for path in ("/ui/login", *PATHS):
+        page.goto(server.url + path)
+        page.wait_for_load_state("load")
+        page.evaluate(AXE)
+        result = page.evaluate(f"axe.run(document, {{ resultTypes: ['violations'], {rules} }})")
+        found += [
+            f"{path} {one['id']}: {one['nodes'][0]['html'][:160]} {one['nodes'][0]['failureSummary'][:200]}"
+            for one in result["violations"]
+            if one["impact"] in SERIOUS
+        ]
+    context.close()
+
+    assert "\n".join(found) == ""
+
+
+def test_every_page_fits_a_phone(browser: Browser, server: Server) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    page = enter(context, server)
+    for path in PATHS:
+        page.goto(server.url + path)
+        page.wait_for_load_state("load")
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 360, path
+    context.close()
+
+
+def test_without_scripts_one_can_read_log_in_and_act(browser: Browser, server: Server) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = enter(context, server)
+    page.goto(f"{server.url}/?q=nightly")
+    assert page.locator(".row").count() > 0
+    with server.http() as http:
+        page.goto(f"{server.url}/ui/s/{session(ask(http, 'no scripts'))}")
+    page.fill("#title", "Renamed without a script")
+    page.get_by_role("button", name="Rename").click()
+
+    expect(page.locator("#head h1")).to_have_text("Renamed without a script")
+    context.close()
+
+
+# many, and the end
+
+
+def test_five_hundred_pages_hear_of_a_change_and_the_server_leaves_at_once(own: Server) -> None:
+    with httpx.Client(base_url=own.url) as client:
+        client.post("/ui/login", data={"key": KEY})
+        cookies = dict(client.cookies.items())
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    with ExitStack() as stack, own.http() as http:
+        name = session(ask(http, "hello"))
+        many = stack.enter_context(httpx.Client(base_url=own.url, limits=limits, cookies=cookies, timeout=60))
+        paths = ["/ui/pulse", f"/ui/s/{name}/live?after=0"]
+        streams = [stack.enter_context(many.stream("GET", paths[n % 2])) for n in range(500)]
+        lines = [one.iter_lines() for one in streams]
+        ask(http, "and now all of you", headers={"x-session-id": name})
+        position = 0
+        for n, one in enumerate(lines):
+            if n % 2:
+                assert next(line for line in one if "and now all of you" in line)
+            else:
+                heard = [int(line[6:]) for line in _until_data(one, 2)]
+                position = max(position, *heard)
+        assert position > 0
+        with httpx.Client(base_url=own.url, cookies=cookies) as client:
+            assert client.get("/").status_code == 200
+
+        assert own.stop() == 0
+
+
+def _until_data(lines: Iterator[str], count: int) -> list[str]:
+    """The next so many lines of data that are no zero."""
+    found: list[str] = []
+    for line in lines:
+        if line.startswith("data: ") and line != "data: 0":
+            found.append(line)
+            if len(found) == count:
+                break
+    return found
+
+
+def test_a_hidden_page_lets_go_of_its_stream(own_page: Page, own: Server) -> None:
+    own_page.goto(f"{own.url}/")
+    log = own.home / "logs" / "holdfast.log"
+    before = log.read_text().count("GET /ui/pulse")
+    own_page.evaluate(
+        "Object.defineProperty(document, 'hidden', { value: true, configurable: true });"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+
+    wait_until(lambda: log.read_text().count("GET /ui/pulse") > before, "the stream to be closed")
