@@ -21,6 +21,8 @@ from holdfast.store.search import Hit
 
 LIMIT = 50
 HITS = 60
+SAMPLE, COMMON = 200, 20
+"""A filter that fits fewer than one in twenty of the newest two hundred sessions is rare."""
 STATES: tuple[str, ...] = get_args(State)
 SOURCES: tuple[str, ...] = get_args(Source)
 INDEX_SECONDS = 3.0
@@ -90,7 +92,7 @@ async def sessions(request: Request) -> Response:
         page = stored.Page(await desk.database.read(_open, asked), None)
     else:
         cursor = asked.cursor or None
-        page = await desk.database.read(stored.list_page, asked.filters, limit=LIMIT, cursor=cursor)
+        page = await desk.database.read(_page, asked.filters, cursor)
     part = pages.is_part(request)
     name = "sessions.html" if not part else "rows.html" if asked.cursor else "list.html"
     return pages.page(
@@ -98,18 +100,31 @@ async def sessions(request: Request) -> Response:
     )
 
 
+def _page(tx: Transaction, filters: stored.Filters, cursor: str | None) -> stored.Page:
+    """A page of the list, by the way that suits: along the newest sessions, unless few of them fit what is asked for."""
+    everything = stored.Filters()
+    rare = False
+    if filters != everything:
+        newest = stored.list_page(tx, everything, limit=SAMPLE).sessions
+        rare = sum(_fits(one, filters) for one in newest) * COMMON < len(newest)
+    return stored.list_page(tx, filters, limit=LIMIT, cursor=cursor, rare=rare)
+
+
+def _fits(session: Session, filters: stored.Filters) -> bool:
+    summary = session.summary
+    return (
+        filters.source in (None, summary.source)
+        and filters.channel in (None, summary.channel)
+        and filters.state in (None, session.state)
+        and (filters.pinned is None or bool(summary.pinned))
+        and (filters.trashed == 1) == (summary.trashed_at is not None)
+    )
+
+
 def _open(tx: Transaction, asked: Asked) -> list[Session]:
     """Running and interrupted ones are few: they are found without a look at all the others."""
-    wanted = asked.filters
     every = board.listed(tx, asked.state, limit=10 * LIMIT)
-    return [
-        one
-        for one in every
-        if (wanted.source in (None, one.summary.source))
-        and (wanted.channel in (None, one.summary.channel))
-        and (wanted.pinned is None or one.summary.pinned)
-        and not wanted.trashed
-    ]
+    return [one for one in every if _fits(one, asked.filters)]
 
 
 async def _search(desk: Desk, asked: Asked) -> tuple[list[Found], int]:

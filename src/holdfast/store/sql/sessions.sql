@@ -41,6 +41,26 @@ WHERE (session.updated_at, session.id) < (:before_at, :before_id)
 ORDER BY session.updated_at DESC, session.id DESC
 LIMIT :limit;
 
+-- name: list_rare
+-- As list, for filters that few sessions fit: one walk through the table in its own order, then sorted. The plus keeps it from the index of activity.
+SELECT session.*, worker.beat_at
+FROM session LEFT JOIN worker ON worker.id = coalesce(session.lease_worker, session.owner_worker)
+WHERE (+session.updated_at, session.id) < (:before_at, :before_id)
+  AND (CAST(:trashed AS INTEGER) = CASE WHEN session.trashed_at IS NULL THEN 0 ELSE 1 END OR CAST(:trashed AS INTEGER) = 2)
+  AND (CAST(:sides AS INTEGER) = 1 OR session.side_of IS NULL)
+  AND (CAST(:source AS TEXT) IS NULL OR session.source = :source)
+  AND (CAST(:channel AS TEXT) IS NULL OR session.channel = :channel)
+  AND (CAST(:model AS TEXT) IS NULL OR session.model = :model)
+  AND (CAST(:pinned AS INTEGER) IS NULL OR session.pinned = :pinned)
+  AND (CAST(:state AS TEXT) IS NULL OR :state = CASE
+    WHEN session.ended_at IS NOT NULL THEN 'ended'
+    WHEN session.quarantined IS NOT NULL THEN 'quarantined'
+    WHEN session.open_turn IS NULL THEN 'waiting'
+    WHEN session.lease_worker IS NULL THEN 'interrupted'
+    ELSE 'running' END)
+ORDER BY +session.updated_at DESC, session.id DESC
+LIMIT :limit;
+
 -- name: stats
 -- How many sessions there are outside the trash, by source and by how they ended; those that are open also by
 -- whether they are in quarantine, whether a turn is open in them, and whose they are.
