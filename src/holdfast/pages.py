@@ -43,6 +43,7 @@ def desk(engine: Engine, app: App, key: str) -> Desk:
         pulse=Pulse(app.database),
         day=Day(app.database),
         leaving=asyncio.Event(),
+        searched=asyncio.Event(),
         workdir=config.workdir(),
     )
 
@@ -53,12 +54,19 @@ async def open_desk(desk: Desk) -> AsyncIterator[None]:
     tasks = [
         asyncio.create_task(desk.pulse.work(), name="pulse"),
         asyncio.create_task(desk.fleet.work(), name="fleet"),
+        asyncio.create_task(_index(desk), name="index"),
     ]
     try:
         yield
     finally:
         desk.leaving.set()
         await stop(*tasks)
+
+
+async def _index(desk: Desk) -> None:
+    """Keep the search index up to date once somebody has searched."""
+    await desk.searched.wait()
+    await (await desk.search()).follow()
 
 
 def explaining(engine: Engine, settings: Settings) -> Callable[[Transaction, Session], Why]:

@@ -197,3 +197,23 @@ async def test_reading_lists_changes_nothing(database: Database, odd_sessions: d
         await all_pages(database, Filters(trashed=1))
 
     assert await all_pages(database) == before
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [EVERYTHING, Filters(), Filters(state="quarantined"), Filters(pinned=1), Filters(trashed=1), Filters(source="api")],
+)
+async def test_a_list_of_rare_sessions_is_the_same_list(
+    database: Database, odd_sessions: dict[str, str], filters: Filters
+) -> None:
+    usual = await all_pages(database, filters, limit=3)
+    found: list[Session] = []
+    cursor: str | None = None
+    while cursor is not None or not found:
+        page = await database.read(sessions.list_page, filters, limit=3, cursor=cursor, rare=True)
+        found += page.sessions
+        cursor = page.next
+        if cursor is None:
+            break
+
+    assert [one.id for one in found] == [one.id for one in usual]

@@ -48,6 +48,8 @@ class Desk:
     day: Day
     leaving: asyncio.Event
     """Set when the server is about to stop: streams end then."""
+    searched: asyncio.Event
+    """Set by the first search: from then on the index is kept up to date."""
     workdir: Path
     """Where the tools of new sessions work."""
 

@@ -25,8 +25,8 @@ SAMPLE, COMMON = 200, 20
 """A filter that fits fewer than one in twenty of the newest two hundred sessions is rare."""
 STATES: tuple[str, ...] = get_args(State)
 SOURCES: tuple[str, ...] = get_args(Source)
-INDEX_SECONDS = 3.0
-"""How long a search waits for the newest words to be found."""
+INDEX_SECONDS = 0.4
+"""How long a search waits for the newest words; an index that is far behind goes on by itself."""
 OPEN_TURN = ("running", "interrupted")
 
 
@@ -130,6 +130,7 @@ def _open(tx: Transaction, asked: Asked) -> list[Session]:
 async def _search(desk: Desk, asked: Asked) -> tuple[list[Found], int]:
     """Sessions in which the words stand, the newest first; and how far behind the index is."""
     index = await desk.search()
+    desk.searched.set()
     try:
         async with asyncio.timeout(INDEX_SECONDS):
             await index.catch_up()

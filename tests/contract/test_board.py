@@ -1,0 +1,57 @@
+"""What the dashboard asks of a whole store, on every store."""
+
+from holdfast.model.event import Ended, TurnEnded, TurnStarted
+from holdfast.store import board, leases, log
+from holdfast.store.database import Database
+from tests.contract.conftest import NewSession
+from tests.contract.logs import user
+from tests.fakes.clock import FakeClock
+
+
+async def test_sprites_are_the_sessions_of_late_and_every_open_turn(
+    database: Database, new_session: NewSession, worker: str, clock: FakeClock
+) -> None:
+    old, stuck = await new_session(), await new_session()
+    lease = await database.write(leases.take, stuck.id, worker)
+    await database.write(log.append, lease, [TurnStarted(turn_id="t"), user("t")], at=clock.now())
+    clock.pass_seconds(100)
+    fresh = await new_session(title="fresh")
+    since = clock.now() - 50_000_000
+
+    found = await database.read(board.sprites, since=since, limit=10)
+
+    assert {one.session.id: one.last_kind for one in found} == {fresh.id: "session_opened", stuck.id: "user_said"}
+    assert old.id not in {one.session.id for one in found}
+    assert [one.id for one in await database.read(board.listed, "running", limit=10)] == [stuck.id]
+    assert await database.read(board.listed, "interrupted", limit=10) == []
+
+
+async def test_moments_are_what_began_and_ended_since_and_only_what_is_new(
+    database: Database, new_session: NewSession, clock: FakeClock
+) -> None:
+    old = await new_session()
+    clock.pass_seconds(100)
+    since = clock.now()
+    fresh = await new_session()
+    events = [TurnStarted(turn_id="t"), user("t"), TurnEnded(turn_id="t", outcome="done")]
+    await database.write(log.append_unheld, fresh.id, events, at=clock.now())
+
+    found, position = await database.read(board.moments, after=0, since=since)
+
+    assert [(one.session_id, one.kind) for one in found] == [
+        (fresh.id, "session_opened"),
+        (fresh.id, "turn_started"),
+        (fresh.id, "turn_ended"),
+    ]
+    assert [one.body is not None for one in found] == [False, False, True]
+    assert position == await database.read(board.newest)
+    await database.write(log.append_unheld, old.id, [Ended(reason="user")], at=clock.now())
+    more, _ = await database.read(board.moments, after=position, since=since)
+    assert [(one.session_id, one.kind) for one in more] == [(old.id, "ended")]
+
+
+async def test_an_empty_store_has_nothing_to_show(database: Database) -> None:
+    assert await database.read(board.newest) == 0
+    assert await database.read(board.moments, after=0, since=0) == ([], 0)
+    assert await database.read(board.sprites, since=0, limit=10) == []
+    assert await database.read(board.depths) == board.Depths(0, 0, 0)
