@@ -16,7 +16,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import api, appending, context, growing, library, liveness, starting, turns
+from bench import api, appending, context, dashboard, growing, library, liveness, starting, turns
 from bench.figures import Figure
 
 
@@ -58,6 +58,10 @@ async def _api(folder: Path, size: Size, options: argparse.Namespace) -> list[Fi
     return await api.measure(folder, turns=size.appends)
 
 
+async def _dashboard(folder: Path, size: Size, options: argparse.Namespace) -> list[Figure]:
+    return await dashboard.measure(folder, session_count=size.sessions)
+
+
 async def _live(folder: Path, size: Size, options: argparse.Namespace) -> list[Figure]:
     return await liveness.measure(folder, rounds=size.rounds, counts=(10, 1_000, size.sessions))
 
@@ -68,6 +72,7 @@ SECTIONS: dict[str, Section] = {
     "turn": _turn,
     "context": _context,
     "api": _api,
+    "dashboard": _dashboard,
     "live": _live,
     "library": _library,
     "start": _start,

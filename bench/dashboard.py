@@ -1,0 +1,166 @@
+"""The dashboard of a real server process: how soon the list begins and how large it is, in a small store and in a large one; and
+what Space costs a browser with two thousand sessions in it.
+"""
+
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import psutil
+
+from bench import population
+from bench.figures import Figure, Goal
+from bench.stores import now
+from holdfast.store.sqlite import open_sqlite
+
+KEY = "hfk-for-the-benchmark"
+CONFIG = f"""
+model = "scripted:echo"
+[api]
+key = "{KEY}"
+idle_minutes = 100000
+"""
+FEW = 100
+IN_SPACE = 2_000
+AT_WORK = 200
+"""How many of those in Space are at work: they are the ones that move."""
+ROUNDS = 15
+WATCH_SECONDS = 10.0
+PATHS = (("the list", "/"), ("a rare filter", "/?state=quarantined"), ("those at work", "/?state=running"))
+SAME = Goal("≤", 3, " ×")
+"""The list of a large store beside that of a small one: the same work, with colder pages."""
+CHROMIUM = "/usr/bin/chromium"
+
+
+@asynccontextmanager
+async def serving(folder: Path, sessions: int, at_work: int = 0) -> AsyncIterator[str]:
+    """A server over so many sessions; its address."""
+    home = folder / f"home-{sessions}"
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(CONFIG)
+    (home / "config.toml").chmod(0o600)
+    await _fill(home / "holdfast.db", sessions, at_work)
+    command = [sys.executable, "-m", "holdfast", "--home", str(home), "serve", "--port", "0"]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        said = (await process.stdout.readline()).decode()
+        yield f"http://127.0.0.1:{int(said.split(';')[0].rpartition(':')[2])}"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _fill(path: Path, sessions: int, at_work: int) -> None:
+    db = await open_sqlite(path)
+    await db.write(population.hire, "worker-bench", "chat", now())
+    for first in range(1, sessions - at_work + 1, 2_000):
+        await db.write(population.crowd, first, min(2_000, sessions - at_work + 1 - first), now())
+    await db.write(population.busy, 10_000_000, at_work, "worker-bench", now())
+    await db.close()
+
+
+async def measure(folder: Path, *, session_count: int) -> list[Figure]:
+    few: dict[str, tuple[float, int]] = {}
+    async with serving(folder, FEW) as url:
+        few = await _pages(url)
+    async with serving(folder, session_count) as url:
+        many = await _pages(url)
+    figures: list[Figure] = []
+    for what, _ in PATHS:
+        figures.append(Figure(what=f"{what}, {FEW} sessions", value=_told(few[what])))
+        ratio = many[what][0] / few[what][0]
+        goal = SAME if what == "the list" else None
+        beside = f"that of {FEW} sessions"
+        figures.append(
+            Figure(
+                what=f"{what}, {session_count:,} sessions",
+                value=_told(many[what]),
+                judged=ratio,
+                goal=goal,
+                beside=beside,
+            )
+        )
+    async with serving(folder, IN_SPACE, AT_WORK) as url:
+        figures += await asyncio.to_thread(_space, url)
+    return figures
+
+
+def _told(found: tuple[float, int]) -> str:
+    return f"first byte {1000 * found[0]:,.1f} ms, {found[1] / 1024:,.0f} KB"
+
+
+async def _pages(url: str) -> dict[str, tuple[float, int]]:
+    """For each page, how long its first byte took, as the median, and how many bytes it has."""
+    async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
+        assert (await client.post("/ui/login", data={"key": KEY})).status_code == 303
+        found = {}
+        for what, path in PATHS:
+            took, size = [], 0
+            for _ in range(ROUNDS):
+                start = time.perf_counter()
+                async with client.stream("GET", path) as answer:
+                    took.append(time.perf_counter() - start)
+                    size = len(await answer.aread())
+            found[what] = statistics.median(took), size
+        return found
+
+
+def _space(url: str) -> list[Figure]:
+    """Space in a browser without a graphics processor: what all its processes use, in cores."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1360, "height": 860})
+        page.goto(f"{url}/ui/login")
+        page.fill("#key", KEY)
+        page.click("text=Log in")
+        page.wait_for_url(f"{url}/")
+        idle = _cores(WATCH_SECONDS)
+        page.goto(f"{url}/ui/space")
+        page.wait_for_selector("#sky[data-ready]")
+        page.wait_for_timeout(3000)
+        shown = page.locator("#sky").get_attribute("data-bodies")
+        used = _cores(WATCH_SECONDS)
+        drawn = page.evaluate(FRAMES)
+        browser.close()
+    what = f"Space, {shown} sessions of which {AT_WORK} move, drawn in software"
+    value = f"{100 * used:,.0f} % of a core, {drawn:,.0f} pictures/s"
+    return [
+        Figure(what=what, value=value),
+        Figure(what="the list, open in the same browser", value=f"{100 * idle:,.0f} % of a core"),
+    ]
+
+
+FRAMES = """() => new Promise((done) => {
+  const pen = document.getElementById("sky").getContext("2d"), draw = pen.drawImage.bind(pen), sky = pen.canvas.width;
+  let frames = 0;
+  pen.drawImage = (one, ...rest) => { if (one.width === sky) frames++; return draw(one, ...rest); };
+  setTimeout(() => { delete pen.drawImage; done(frames / 5); }, 5000);
+})"""
+"""Counts how often the whole sky is painted in five seconds."""
+
+
+def _cores(seconds: float) -> float:
+    """What all processes of the browser use in that time."""
+    before = _cpu()
+    time.sleep(seconds)
+    return (_cpu() - before) / seconds
+
+
+def _cpu() -> float:
+    total = 0.0
+    for one in psutil.Process().children(recursive=True):
+        try:
+            if "chrom" in one.name():
+                times = one.cpu_times()
+                total += times.user + times.system
+        except psutil.NoSuchProcess:
+            continue
+    return total
