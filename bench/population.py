@@ -115,7 +115,7 @@ def turn(turn_id: str, asked: str, answer: str, *, tokens: int = 900) -> list[Ev
 
 
 def add(tx: Transaction, number: int, events: Sequence[Event], at: int, **opened: object) -> str:
-    """A session with these events, three seconds between each."""
+    """A session with these events, some seconds between each."""
     chance = random.Random(number)
     source = opened.pop("source", None) or chance.choice(SOURCES)
     channel = f"telegram:{4000 + number % 7}" if source == "gateway" else None
@@ -127,7 +127,7 @@ def add(tx: Transaction, number: int, events: Sequence[Event], at: int, **opened
     )
     found, _ = sessions.create(tx, session_id(number), fact, at=at)
     for place, event in enumerate(events):
-        log.append_unheld(tx, found.id, [event], at=at + (place + 1) * 3 * SECOND)
+        log.append_unheld(tx, found.id, [event], at=at + (place + 1) * (1 + number % 7) * SECOND)
     return found.id
 
 
@@ -144,23 +144,35 @@ def crowd(tx: Transaction, first: int, count: int, now: int) -> None:
         said: list[Event] = [
             TurnStarted(turn_id="turn-1"),
             UserSaid(turn_id="turn-1", parts=(Text(ASKED[number % len(ASKED)]),)),
-            ModelSaid(turn_id="turn-1", parts=(Text("Done."),), usage=Usage(tokens_in=400, tokens_out=60)),
-            TurnEnded(turn_id="turn-1", outcome="done", usage=Usage(tokens_in=400, tokens_out=60)),
+            ModelSaid(
+                turn_id="turn-1",
+                parts=(Text("Done."),),
+                usage=Usage(tokens_in=400 + number % 2500, tokens_out=60 + number % 300),
+            ),
+            TurnEnded(
+                turn_id="turn-1",
+                outcome="done",
+                usage=Usage(tokens_in=400 + number % 2500, tokens_out=60 + number % 300),
+            ),
         ]
         if number % 5:
             said.append(Ended(reason="reaped" if number % 41 == 0 else "user"))
-        log.append_unheld(tx, session_id(number), said, at=at + chance.randrange(2, 40) * SECOND)
+        log.append_unheld(tx, session_id(number), said[:2], at=at)
+        log.append_unheld(tx, session_id(number), said[2:], at=at + int(chance.lognormvariate(1.5, 0.9) * SECOND))
 
 
 def busy(tx: Transaction, first: int, count: int, worker_id: str, now: int) -> None:
     """Sessions at work, held by a worker: some think, some run a tool."""
     for number in range(first, first + count):
-        at = now - (number % 90 + 1) * SECOND
+        at = now - (number % 90 + 1) * 23 * SECOND
         name = add(tx, number, [], at, source=("chat", "api", "batch")[number % 3])
         lease = leases.take(tx, name, worker_id)
         owners.attach(tx, name, worker_id)
         call = ToolCall("call-1", "terminal", '{"command":"make test"}')
-        events: list[Event] = [TurnStarted(turn_id="turn-1"), UserSaid(turn_id="turn-1", parts=(Text("Go on."),))]
+        events: list[Event] = [
+            TurnStarted(turn_id="turn-1"),
+            UserSaid(turn_id="turn-1", parts=(Text(ASKED[number % 4]),)),
+        ]
         if number % 2:
             events.append(ModelSaid(turn_id="turn-1", parts=(Text("I run the tests."), call)))
             events.append(ToolStarted(turn_id="turn-1", call_id="call-1", name="terminal"))
@@ -206,7 +218,7 @@ def showcase(tx: Transaction, number: int, worker_id: str, now: int) -> str:
     lease = leases.take(tx, name, worker_id)
     owners.attach(tx, name, worker_id)
     risky = ToolCall("call-10", "terminal", '{"command":"rm -rf build/staging && ./deploy.sh staging"}')
-    question = "Run `rm -rf build/staging && ./deploy.sh staging`? It removes files and all that is in them."
+    question = "May it run: rm -rf build/staging && ./deploy.sh staging? It removes a folder and all that is in it."
     more: list[Event] = [
         TurnStarted(turn_id="turn-4"),
         UserSaid(turn_id="turn-4", parts=(Text("Clean the folder and deploy again."),)),

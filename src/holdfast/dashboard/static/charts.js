@@ -10,7 +10,7 @@
     const chart = new uPlot({
       width: Math.max(place.clientWidth, 200), height: 160, cursor: { y: false, points: { size: 6 } }, legend: { live: false },
       scales: { x: { time: true }, y: { range: (self, low, high) => [0, Math.max(high * 1.15, 1)] } },
-      axes: [{ ...axis, space: 60, values: (self, ticks) => ticks.map((at) => new Date(at * 1000).toTimeString().slice(0, 5)) }, { ...axis, size: 46, values: (self, ticks) => ticks.map(format) }],
+      axes: [{ ...axis, space: 60, size: 30, values: (self, ticks) => ticks.map((at) => new Date(at * 1000).toTimeString().slice(0, 5)) }, { ...axis, size: 46, values: (self, ticks) => ticks.map(format) }],
       series: [{}, ...series],
     }, data, place);
     drawn.push([place, chart]);

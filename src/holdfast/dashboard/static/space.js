@@ -51,7 +51,7 @@
         const angle = step * 0.25, far = step * 0.3;
         group.x = Math.cos(angle) * far * Math.max(1, ratio * 0.95);
         group.y = Math.sin(angle) * far;
-        if (groups.slice(0, place).every((other) => Math.hypot(other.x - group.x, other.y - group.y) > other.radius + group.radius + 18)) break;
+        if (groups.slice(0, place).every((other) => Math.hypot(other.x - group.x, other.y - group.y) > other.radius + group.radius + 30)) break;
       }
     });
     const left = Math.min(...groups.map((g) => g.x - g.radius)), right = Math.max(...groups.map((g) => g.x + g.radius));

@@ -1,0 +1,135 @@
+"""Makes the pictures of the dashboard in docs/images: fills a store with a made-up day, serves it for real, and looks at it with Chromium."""
+
+import asyncio
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench import population  # noqa: E402 - the folder above must be known first
+from holdfast.model.times import MINUTE  # noqa: E402
+from holdfast.store import inbox, outbox, platforms, schedules  # noqa: E402
+from holdfast.store.database import Transaction  # noqa: E402
+from holdfast.store.inbox import Post  # noqa: E402
+from holdfast.store.schedules import Schedule, Slot  # noqa: E402
+from holdfast.store.sqlite import open_sqlite  # noqa: E402
+
+IMAGES = ROOT / "docs" / "images"
+KEY = "hfk-for-the-pictures"
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars"]
+WIDE, PHONE = {"width": 1360, "height": 850}, {"width": 390, "height": 800}
+
+
+def now() -> int:
+    return time.time_ns() // 1000
+
+
+def extras(tx: Transaction) -> None:
+    """A platform with a message that it could not deal with, and two schedules with a past."""
+    at = now()
+    platforms.take(tx, "telegram", "worker-laptop", at=at - 90 * MINUTE)
+    platforms.note(tx, "telegram", "worker-laptop", "connected", at=at - 90 * MINUTE)
+    post = Post(
+        id="in-1", chat="4021", message="m", payload='{"sticker": {}}', digest="d", fault="a sticker has no words"
+    )
+    inbox.put(tx, "telegram", [post], at=at - 12 * MINUTE)
+    outbox.put(tx, "out-1", outbox.Address("telegram", "4021"), outbox.Message(text="The build is green again."), at=at)
+    for number, (cron, prompt) in enumerate(
+        (
+            ("0 7 * * 1-5", "What happened over night? Summarise the alerts."),
+            ("30 18 * * 5", "Write the weekly report."),
+        )
+    ):
+        one = Schedule(
+            f"cron-{number}", cron, "Europe/Berlin", prompt, "telegram:4021", None, "run", at + 600 * MINUTE, at
+        )
+        schedules.add(tx, one)
+        for place in range(12):
+            due = at - (13 - place) * 1440 * MINUTE
+            state: schedules.SlotState = (
+                "failed" if (place, number) == (4, 0) else "missed" if (place, number) == (7, 1) else "done"
+            )
+            schedules.open_slot(tx, Slot(one.id, due, state, "", None, None, due, due))
+
+
+async def fill(home: Path) -> str:
+    """The store of a day; the session that shows the most."""
+    database = await open_sqlite(home / "holdfast.db")
+    for worker_id, kind in (("worker-laptop", "chat"), ("worker-nightly", "batch"), ("worker-office", "library")):
+        await database.write(population.hire, worker_id, kind, now())
+    await database.write(population.crowd, 2_000, 420, now())
+    await database.write(population.busy, 3_000, 24, "worker-nightly", now())
+    await database.write(population.busy, 3_100, 9, "worker-office", now())
+    shown = await database.write(population.people_at_work, "worker-laptop", now())
+    await database.write(extras)
+    await database.close()
+    return shown
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "holdfast", "--home", str(home), "serve", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        found = re.search(r"(http://\S+);", process.stdout.readline())
+        assert found is not None, "the server says where it is"
+        yield found[1]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def enter(browser: Browser, url: str, *, dark: bool = False, phone: bool = False) -> Page:
+    context = browser.new_context(
+        viewport=PHONE if phone else WIDE,  # type: ignore[arg-type] # a width and a height
+        color_scheme="dark" if dark else "light",
+        device_scale_factor=2 if phone else 1.5,
+        timezone_id="Europe/Berlin",
+    )
+    page = context.new_page()
+    page.goto(f"{url}/ui/login")
+    page.fill("#key", KEY)
+    page.click("text=Log in")
+    page.wait_for_url(f"{url}/")
+    return page
+
+
+def take(page: Page, url: str, path: str, name: str, *, ready: str = "#link:not(.off)") -> None:
+    page.goto(url + path)
+    page.wait_for_selector(ready)
+    page.wait_for_timeout(2_500)  # for what moves to come to rest
+    page.screenshot(path=IMAGES / f"{name}.png")
+
+
+def main() -> None:
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="holdfast-screens-") as folder:
+        home = Path(folder) / "home"
+        home.mkdir(mode=0o700)
+        (home / "config.toml").write_text(f'model = "scripted:tools"\n[api]\nkey = "{KEY}"\nidle_minutes = 100000\n')
+        (home / "config.toml").chmod(0o600)
+        shown = asyncio.run(fill(home))
+        with serving(home) as url, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            light, dark, phone = enter(browser, url), enter(browser, url, dark=True), enter(browser, url, phone=True)
+            take(light, url, "/", "dashboard-sessions", ready="#census b")
+            take(light, url, f"/ui/s/{shown}", "dashboard-session")
+            take(dark, url, "/ui/space", "dashboard-space", ready="#sky[data-ready]")
+            take(dark, url, "/ui/health", "dashboard-health", ready=".uplot canvas")
+            take(phone, url, f"/ui/s/{shown}", "dashboard-phone")
+            browser.close()
+
+
+if __name__ == "__main__":
+    main()
