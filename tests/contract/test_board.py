@@ -55,3 +55,9 @@ async def test_an_empty_store_has_nothing_to_show(database: Database) -> None:
     assert await database.read(board.moments, after=0, since=0) == ([], 0)
     assert await database.read(board.sprites, since=0, limit=10) == []
     assert await database.read(board.depths) == board.Depths(0, 0, 0)
+
+
+async def test_the_size_of_a_store_that_is_no_file_can_be_asked_for(place: str, database: Database) -> None:
+    if place.startswith("postgres"):
+        size = await database.read(board.size)
+        assert size is not None and size > 100_000

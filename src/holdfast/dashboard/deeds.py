@@ -37,6 +37,8 @@ async def do(request: Request) -> Response:
     if deed is None:
         raise NotFound(f"there is no deed {request.path_params['deed']!r}")
     session = await desk.database.read(read, request.path_params["id"])
+    if session.summary.trashed_at is not None and deed is not restore:
+        raise Conflict(f"session {session.id} lies in the trash; restore it first")
     words, elsewhere = await deed(desk, session, request)
     return done(request, words, elsewhere or f"/ui/s/{session.id}", move=elsewhere is not None)
 

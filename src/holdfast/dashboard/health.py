@@ -69,12 +69,15 @@ def _bytes(path: Path) -> int:
 async def show(request: Request) -> Response:
     desk = of(request)
     look = await desk.database.read(_look)
+    size = await asyncio.to_thread(_size, desk)
+    if size.bytes is None:
+        size = msgspec.structs.replace(size, bytes=await desk.database.read(board.size))
     played = day.turns(await desk.day.moments(desk.now))
     return pages.page(
         request,
         "health.html",
         look=look,
-        store=await asyncio.to_thread(_size, desk),
+        store=size,
         judged=[(one, first_look(one, desk.ours)) for one in look.workers],
         stale=desk.settings.liveness.stale_seconds,
         slowest=sorted(played, key=lambda turn: -turn.seconds)[:SLOWEST],

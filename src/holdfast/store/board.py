@@ -65,6 +65,12 @@ def moments(tx: Transaction, *, after: int, since: int) -> tuple[list[Moment], i
     return [Moment(*row) for row in rows], last  # type: ignore[arg-type] # the schema checks the types
 
 
+def size(tx: Transaction) -> int | None:
+    """How many bytes a store in PostgreSQL takes. One in a file is as large as the file."""
+    row = tx.one("driver.size")
+    return None if row is None else cast("int", row[0])
+
+
 class Depths(msgspec.Struct, frozen=True):
     """What waits."""
 

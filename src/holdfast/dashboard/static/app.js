@@ -65,6 +65,7 @@
   if ("pulse" in document.body.dataset) {
     let known = null;
     stream(() => "/ui/pulse", { pulse: (event) => { if (event.data !== "0" && event.data !== known) { if (known !== null) refresh(); known = event.data; } } });
+    setInterval(() => document.hidden || $("#census") && htmx.trigger($("#census"), "refresh"), 20000);
     const every = Number(document.body.dataset.every || 0);
     if (every) setInterval(() => document.hidden || refresh(), 1000 * every);
   }
