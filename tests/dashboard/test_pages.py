@@ -82,6 +82,20 @@ def test_the_list_is_live(page: Page, server: Server) -> None:
     expect(page.locator("#census")).to_contain_text("0 leaked")
 
 
+def test_the_list_comes_back_by_itself_when_the_server_does(own_page: Page, own: Server) -> None:
+    own_page.goto(f"{own.url}/")
+    own_page.evaluate("window.stayed = true")
+    own.kill()
+    expect(own_page.locator("#link")).to_contain_text("Reconnecting")
+    own.restart()
+    with own.http() as http:
+        name = session(ask(http, "Said after the restart"))
+
+    expect(own_page.locator(f"#row-{name}")).to_have_count(1)
+    expect(own_page.locator("#link")).to_contain_text("Live")
+    assert own_page.evaluate("window.stayed")
+
+
 def test_searching_as_one_types(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/")
     page.locator("input[type=search]").press_sequentially("fixed 200 ms", delay=20)

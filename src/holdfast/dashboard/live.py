@@ -124,7 +124,7 @@ class Teller:
                 if isinstance(item.event, ModelSaid):
                     self._told = 0
                     yield message("draft", {"from": 0, "text": ""})
-                yield message("items", self._drawn(item, found), item.seq)
+                yield message("items", await asyncio.to_thread(self._drawn, item, found), item.seq)
             elif isinstance(item, Failed):
                 words = pages.fragment("notice.html", words=f"The turn broke off: {item.error}", bad=True)
                 yield message("notice", _plain(words))

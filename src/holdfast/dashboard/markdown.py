@@ -14,13 +14,17 @@ from holdfast.interop.visible import visible
 
 MAX_LETTERS = 40_000
 """Longer texts are shown as they are: no reply is so long, and what is meant to be slow to parse is."""
+KEPT = 0.9
+"""Of the letters: quotes and lists nested too deep, and definitions of links, vanish in Markdown. Names of signs may."""
+OURS = re.compile(r"</?[a-z]+|(?:href|rel|class|target|start)=|noreferrer noopener|_blank|&[a-z]+;")
+"""Letters of the HTML that nobody said."""
 LINKABLE = re.compile(r"(https?://|mailto:)[^\s]+", re.IGNORECASE)
 
 
 @cache
 def _parser() -> MarkdownIt:
     """HTML is text here, links lead to the web only, and pictures are links: nothing is fetched from elsewhere."""
-    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 20, "breaks": True})
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 50, "breaks": True})
     parser.enable(["table", "strikethrough"])
     parser.validateLink = lambda url: LINKABLE.fullmatch(url) is not None  # type: ignore[method-assign]
     parser.add_render_rule("image", _picture)
@@ -72,8 +76,13 @@ def _list(
 
 
 def render(text: str) -> Markup:
-    """The text as HTML. One that is too long is shown as it is."""
+    """The text as HTML. One that is too long, or of which Markdown would hide something, is shown as it is."""
     shown = visible(text)
-    if len(shown) > MAX_LETTERS:
+    drawn = _parser().render(shown) if len(shown) <= MAX_LETTERS else ""
+    if _letters(OURS.sub("", drawn)) < KEPT * _letters(shown):
         return Markup('<p class="plain">{}</p>').format(escape(shown))
-    return Markup(_parser().render(shown))  # noqa: S704 - the parser escapes all that it did not write itself
+    return Markup(drawn)  # noqa: S704 - the parser escapes all that it did not write itself
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalpha, text))

@@ -45,7 +45,8 @@ async def show(request: Request) -> Response:
     at = _number(request, "at", session.seq)
     first, last = _window(session, at)
     items = await told(desk, session.id, first, last)
-    return pages.page(
+    return await asyncio.to_thread(
+        pages.page,
         request,
         "session.html",
         session=session,
@@ -83,14 +84,9 @@ async def about(desk: Desk, session: Session) -> dict[str, Any]:
 
 
 async def told(desk: Desk, session_id: str, first: int, last: int) -> list[Item]:
-    """The items of some events, drawn in a thread: a page of long texts must not hold up anybody else."""
-    entries = await desk.database.read(log.read, session_id, first=first, last=last)
-    return await asyncio.to_thread(_told, entries)
-
-
-def _told(entries: list[Entry]) -> list[Item]:
+    """The items of some events. They are drawn in a thread: a page of long texts must not hold up anybody else."""
     story = Story()
-    story.tell(entries)
+    story.tell(await desk.database.read(log.read, session_id, first=first, last=last))
     return list(story.items.values())
 
 
@@ -101,7 +97,7 @@ async def older(request: Request) -> Response:
     before = min(_number(request, "before", session.seq + 1), session.seq + 1)
     first = max(1, before - EVENTS)
     items = await told(desk, session.id, first, before - 1)
-    return pages.piece(request, "older.html", session=session, items=items, first=first)
+    return await asyncio.to_thread(pages.piece, request, "older.html", session=session, items=items, first=first)
 
 
 async def why(request: Request) -> Response:

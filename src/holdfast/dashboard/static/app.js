@@ -80,6 +80,13 @@
     const words = ago(Math.max(0, (Date.now() - Date.parse(time.dateTime)) / 1000));
     if (time.textContent !== words) time.textContent = words;
   });
+  const local = (root) => root.querySelectorAll("time[data-local]").forEach((time) => {
+    const at = new Date(time.dateTime), today = at.toDateString() === new Date().toDateString();
+    time.textContent = at.toLocaleString([], today ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+    time.removeAttribute("data-local");
+  });
+  local(document);
+  document.addEventListener("htmx:after:swap", () => local(document));
   setInterval(() => document.hidden || age(document), 10000);
 
   // Notices go away by themselves, unless they are bad news.
@@ -144,5 +151,5 @@
     }
   });
 
-  window.holdfast = { stream, age, fill, notice };
+  window.holdfast = { stream, age, fill, local, notice };
 })();

@@ -25,6 +25,7 @@
     if (old && old.open && "open" in fresh) fresh.open = true;
     if (old) old.replaceWith(fresh); else log.insertBefore(fresh, draft);
     holdfast.fill(fresh);
+    holdfast.local(fresh);
     htmx.process(fresh);
   }
   function showState(state) {
