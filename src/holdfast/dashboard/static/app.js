@@ -64,7 +64,8 @@
   document.addEventListener("changed", refresh);
   if ("pulse" in document.body.dataset) {
     let known = null;
-    stream(() => "/ui/pulse", { pulse: (event) => { if (event.data !== "0" && event.data !== known) { if (known !== null) refresh(); known = event.data; } } });
+    // The first one counts as well: something may have changed since the page was made.
+    stream(() => "/ui/pulse", { pulse: (event) => { if (event.data !== known) { known = event.data; refresh(); } } });
     setInterval(() => document.hidden || $("#census") && htmx.trigger($("#census"), "refresh"), 20000);
     const every = Number(document.body.dataset.every || 0);
     if (every) setInterval(() => document.hidden || refresh(), 1000 * every);
