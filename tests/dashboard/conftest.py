@@ -33,6 +33,8 @@ def browser(playing: Playwright) -> Iterator[Browser]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(tmp_path_factory.mktemp("dashboard") / "home") as running:
         yield running
+        running.stop()
+    refuse_errors(running)
 
 
 @pytest.fixture
@@ -40,6 +42,14 @@ def own(tmp_path: Path) -> Iterator[Server]:
     """A server that the test may kill."""
     with Server(tmp_path / "home") as running:
         yield running
+        running.stop()
+    refuse_errors(running)
+
+
+def refuse_errors(server: Server) -> None:
+    """A page may be refused, but nothing may have gone wrong that nobody thought of."""
+    log = (server.home / "logs" / "holdfast.log").read_text()
+    assert [line for line in log.splitlines() if " ERROR " in line or "Traceback" in line] == []
 
 
 def enter(context: BrowserContext, server: Server) -> Page:

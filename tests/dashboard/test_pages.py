@@ -19,7 +19,7 @@ from holdfast.store.inbox import Post
 from holdfast.store.outbox import Address, Message
 from tests.api.serving import KEY, Server, ask, session
 from tests.crash.programs import wait_until
-from tests.dashboard.conftest import enter
+from tests.dashboard.conftest import enter, refuse_errors
 from tests.dashboard.stocking import now, stock
 
 expect.set_options(timeout=30_000)
@@ -50,6 +50,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         stock(running.home, lambda tx: population.people_at_work(tx, "worker-pages", at))
         stock(running.home, mail)
         yield running
+        running.stop()
+    refuse_errors(running)
 
 
 def mail(tx: Transaction) -> None:

@@ -20,6 +20,7 @@ from holdfast.dashboard.desk import Desk, of
 from holdfast.dashboard.session import about, drawn, read
 from holdfast.dashboard.story import Story
 from holdfast.engine.bus import Failed, News
+from holdfast.engine.together import stop
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Invalid
 from holdfast.model.event import ModelSaid
@@ -76,12 +77,12 @@ async def _session(desk: Desk, found: Session, after: int) -> AsyncGenerator[byt
         yield piece
     queue: asyncio.Queue[News] = asyncio.Queue(MOST)
     pump = asyncio.create_task(_pump(desk, found.id, after, queue), name=f"page {found.id}")
+    getting: asyncio.Future[News] | None = None
     try:
         while True:
             getting = asyncio.ensure_future(queue.get())
             await asyncio.wait({getting, pump}, return_when=asyncio.FIRST_COMPLETED)
             if not getting.done():
-                getting.cancel()
                 pump.result()
                 return
             news = [getting.result()]
@@ -90,9 +91,7 @@ async def _session(desk: Desk, found: Session, after: int) -> AsyncGenerator[byt
             async for piece in teller.tell(news):
                 yield piece
     finally:
-        pump.cancel()
-        with suppress(asyncio.CancelledError):
-            await pump
+        await stop(*(task for task in (getting, pump) if task is not None))
 
 
 async def _pump(desk: Desk, session_id: str, after: int, queue: asyncio.Queue[News]) -> None:
