@@ -22,6 +22,7 @@ from tests.crash.programs import wait_until
 from tests.dashboard.conftest import enter, refuse_errors
 from tests.dashboard.stocking import now, stock
 
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
 expect.set_options(timeout=30_000)
 AXE = Path(__file__).with_name("axe.min.js").read_text("utf-8")
 ATTACK = '<img src=x onerror="window.hit=1">'

@@ -16,6 +16,7 @@ from tests.dashboard.stocking import now, stock
 
 LIMIT = 30_000
 REPLIES = ".said.model:not(.drafting)"
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
 expect.set_options(timeout=LIMIT)
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ATTACKS = (

@@ -52,15 +52,22 @@ class Day:
         self._database = database
         self._moments: list[Moment] = []
         self._position = 0
+        self._names: dict[str, str] = {}
         self._lock = asyncio.Lock()
 
     async def moments(self, now: int) -> Sequence[Moment]:
         """What began and ended in the last day, in order."""
         async with self._lock:
             found, position = await self._database.read(board.moments, after=self._position, since=now - SPAN)
-            kept = [one for one in self._moments if one.at >= now - SPAN] + found
+            kept = [one for one in self._moments if one.at >= now - SPAN] + [self._small(one) for one in found]
             self._moments, self._position = kept[-board.MOMENTS :], position
+            self._names = {one.session_id: one.session_id for one in self._moments}
             return self._moments
+
+    def _small(self, moment: Moment) -> Moment:
+        """The same, with one text for each id."""
+        known = self._names.setdefault(moment.session_id, moment.session_id)
+        return msgspec.structs.replace(moment, session_id=known)
 
 
 def turns(moments: Iterable[Moment]) -> list[PlayedTurn]:

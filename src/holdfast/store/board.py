@@ -8,8 +8,8 @@ from holdfast.model.session import Session
 from holdfast.store import log
 from holdfast.store.database import Transaction
 
-MOMENTS = 60_000
-"""Events that are looked at once, at the most."""
+MOMENTS = 30_000
+"""Beginnings and ends that are looked at, at the most: some ten megabytes of them."""
 
 
 class Sprite(msgspec.Struct, frozen=True):
@@ -56,13 +56,11 @@ def first_since(tx: Transaction, at: int, upto: int) -> int:
 
 
 def moments(tx: Transaction, *, after: int, since: int) -> tuple[list[Moment], int]:
-    """What began and ended behind a position and since an instant, and the position up to which was looked."""
+    """What began and ended behind a position and since an instant, the newest of it, and the position up to which was looked."""
     last = newest(tx)
-    first = max(after + 1, last - MOMENTS)
-    if after == 0:
-        first = max(first, first_since(tx, since, last))
-    rows = tx.all("board.moments", first=first, last=last)
-    return [Moment(*row) for row in rows], last  # type: ignore[arg-type] # the schema checks the types
+    first = after + 1 if after else first_since(tx, since, last)
+    rows = tx.all("board.moments", first=first, last=last, limit=MOMENTS)
+    return [Moment(*row) for row in reversed(rows)], last  # type: ignore[arg-type] # the schema checks the types
 
 
 def size(tx: Transaction) -> int | None:

@@ -24,14 +24,14 @@ LIMIT :limit;
 SELECT at FROM event WHERE position >= :position ORDER BY position LIMIT 1;
 
 -- name: moments
--- What began or ended between two positions; the words are left where they are, but for the ends of turns.
+-- What began or ended between two positions, the newest first; the words are left where they are, but for the ends of turns.
 SELECT position, session_id, kind, at, CASE WHEN kind = 'turn_ended' THEN body END
 FROM event
 WHERE position >= :first AND position <= :last AND kind IN (
   'session_opened', 'turn_started', 'model_said', 'tool_started', 'tool_ended', 'turn_ended', 'approval_asked',
   'approval_answered', 'ended', 'reopened', 'recovered', 'quarantined', 'compacted'
 )
-ORDER BY position;
+ORDER BY position DESC LIMIT :limit;
 
 -- name: depths
 -- How many words wait for their turn, how many questions for an answer, and how many replies are being written.
