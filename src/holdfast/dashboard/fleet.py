@@ -27,8 +27,8 @@ class PeerSession(msgspec.Struct, frozen=True):
 
     id: str
     title: str | None = None
-    source: str = ""
-    state: str = ""
+    source: str | None = ""
+    state: str | None = ""
     worker_id: str | None = None
     last_heartbeat_at: str | None = None
     last_event_at: str | None = None
@@ -37,9 +37,9 @@ class PeerSession(msgspec.Struct, frozen=True):
 
 class PeerWorker(msgspec.Struct, frozen=True):
     id: str
-    kind: str = ""
-    host: str = ""
-    state: str = ""
+    kind: str | None = ""
+    host: str | None = ""
+    state: str | None = ""
 
 
 class Activity(msgspec.Struct, frozen=True):

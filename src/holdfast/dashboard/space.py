@@ -99,7 +99,7 @@ def _of_peer(name: str, away: bool, sessions: Sequence[PeerSession]) -> list[dic
         {
             "id": one.id,
             "t": _clean(one.title or one.id)[:TITLE],
-            "s": names.get(one.state, 0),
+            "s": names.get(one.state or "", 0),
             "g": group,
             "src": "peer",
         }
