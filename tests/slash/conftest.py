@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.engine.engine import Opening
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import Busy, Invalid
 from holdfast.model.message import Content, Text
 from holdfast.settings import Settings
 from holdfast.slash.seat import Option, Preview, Running
@@ -33,6 +33,7 @@ class TestSeat:
         self.previewed = ""
         self.running: list[Running] = []
         self.is_left = False
+        self.is_busy = False
         self._index: SearchIndex | None = None
 
     def tell(self, text: str) -> None:
@@ -48,7 +49,12 @@ class TestSeat:
             self.previewed = await preview(self.answer)
         return self.answer
 
+    async def refuse_busy(self) -> None:
+        if self.is_busy:
+            raise Busy("a turn is under way")
+
     async def move(self, session_id: str | None, *, title: str | None = None) -> None:
+        await self.refuse_busy()
         if self.session_id is not None:
             await self.engine.owned.leave(self.session_id)
         self.session_id = session_id

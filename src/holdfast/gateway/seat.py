@@ -61,7 +61,7 @@ class ChatSeat:
             return
         if not self._owner and not await self._is_own(session_id) and not await self._is_fork_of_own(session_id):
             raise Invalid("that session is not one of this chat; only an owner may take it up here")
-        await self._refuse_busy()
+        await self.refuse_busy()
         await self.engine.read(session_id)  # it is proved whole before this one is left
         await self.engine.bookmark(self._channel, session_id)
         self.session_id = session_id
@@ -74,7 +74,7 @@ class ChatSeat:
     async def _begin_anew(self, title: str | None) -> None:
         if self.session_id is None:
             return
-        await self._refuse_busy()
+        await self.refuse_busy()
         renewed = await self.engine.begin_anew(self.session_id)
         await self.engine.bookmark(self._channel, renewed.id)
         self.session_id = renewed.id
@@ -82,7 +82,7 @@ class ChatSeat:
             at = self.engine.ground.clock.now()
             await self.engine.ground.database.write(sessions.rename, renewed.id, title, at=at)
 
-    async def _refuse_busy(self) -> None:
+    async def refuse_busy(self) -> None:
         if self.session_id is not None:
             current = await self.engine.ground.database.read(sessions.get, self.session_id)
             if current.summary.open_turn is not None:

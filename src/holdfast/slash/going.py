@@ -64,7 +64,8 @@ async def undo_reset(seat: Seat, rest: str) -> None:
 
 
 async def resume(seat: Seat, rest: str) -> None:
-    """Take up another session, named or chosen from a list."""
+    """Take up another session, named or chosen from a list. During a turn nobody is made to choose in vain."""
+    await seat.refuse_busy()
     ref = rest or await _chosen(seat)
     if ref is None:
         return
@@ -100,9 +101,10 @@ def _head(session: Session) -> str:
 
 
 async def fork(seat: Seat, rest: str) -> None:
-    """Go on in a copy, from any event on."""
+    """Go on in a copy, from any event on. A turn that runs is in the way before anything is copied."""
     session_id = session_of(seat)
     at_seq = number(rest, "the number of an event", 0) or None
+    await seat.refuse_busy()
     forked = await seat.engine.fork(session_id, at_seq=at_seq, source="chat")
     await seat.move(forked.id)
     seat.tell(f"This is a copy of {session_id}, which stays as it was; /resume {session_id} goes back.")

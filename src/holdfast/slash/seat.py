@@ -51,6 +51,9 @@ class Seat(Protocol):
     async def choose(self, question: str, options: Sequence[Option], preview: Preview | None = None) -> str | None:
         """Let the person choose; None if nothing was chosen, or if this face cannot ask."""
 
+    async def refuse_busy(self) -> None:
+        """Raise Busy while a turn runs here: for commands that make something before they move."""
+
     async def move(self, session_id: str | None, *, title: str | None = None) -> None:
         """Leave the current session well and take up another, or with None a new one, which may be given a title.
 

@@ -94,13 +94,17 @@ class ChatSeat(ABC):
     async def say_text(self, text: str) -> None:
         await self.say((Text(text),))
 
+    async def refuse_busy(self) -> None:
+        if self.session_id is None:
+            return
+        current = await self.engine.ground.database.read(sessions.get, self.session_id)
+        if current.lease_worker == self.engine.ground.worker_id:
+            what = "a turn" if current.summary.open_turn is not None else "a compaction"
+            raise Busy(f"{what} is under way here; let it end, or interrupt it with Ctrl-C")
+
     async def move(self, session_id: str | None, *, title: str | None = None) -> None:
         """The other session is proved whole before this one is left."""
-        if self.session_id is not None:
-            current = await self.engine.ground.database.read(sessions.get, self.session_id)
-            if current.lease_worker == self.engine.ground.worker_id:
-                what = "a turn" if current.summary.open_turn is not None else "a compaction"
-                raise Busy(f"{what} is under way here; let it end, or interrupt it with Ctrl-C")
+        await self.refuse_busy()
         proved = None if session_id is None else await self.engine.read(session_id)
         left, self.session_id = self.session_id, None
         await self.depart()
