@@ -15,6 +15,7 @@ from prompt_toolkit.keys import Keys
 from holdfast.cli.chat import blocks
 from holdfast.cli.chat.asking import Answer, Asked
 from holdfast.cli.chat.blocks import GOES_ON, MOST_LINES, Block, cut
+from holdfast.cli.chat.cells import wrapped
 from holdfast.cli.chat.fold import call_line, folded
 from holdfast.cli.chat.history import InputHistory
 from holdfast.cli.chat.paint import Paint
@@ -260,6 +261,15 @@ def test_only_a_plain_yes_allows(typed: str, answer: Answer) -> None:
         return ""
 
     assert Asked("?", give, reasons=True).understand(typed) == answer
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_a_question_is_broken_between_words(columns: int) -> None:
+    text = "? `rm -rf --no-preserve-root x`: it deletes folders with all that is in them. Allow it?"
+    lines = wrapped(text, columns).split("\n")
+
+    assert " ".join(lines) == text
+    assert max(map(len, lines)) <= columns
 
 
 def test_where_reasons_do_not_count_other_words_are_no_answer() -> None:

@@ -469,6 +469,7 @@ def test_a_session_is_handed_over_when_the_person_at_the_first_terminal_agrees(h
             second.see("The person there is asked to hand it over")
             first.see("asks to take this session over. Hand it over?")
             first.say("y")
+            first.see("handing it over was allowed by chat")
             first.see("The session is open in the other terminal now")
             first.leave()
             second.say("Mine now")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.engine.fill import Fill
+from holdfast.engine.handover import asked_by
 from holdfast.engine.janitor import Verdict
 from holdfast.engine.processes import Running
 from holdfast.engine.recover import MAX_ATTEMPTS, POLICY, attempts
@@ -182,7 +183,8 @@ def decided(entry: Entry) -> Decision | None:
             told = f"a person was asked about call {event.call_id}", event.question
         case ApprovalAnswered():
             reason = f": {event.reason}" if event.reason else ""
-            told = f"call {event.call_id} was {'allowed' if event.allowed else 'refused'}", f"by {event.by}{reason}"
+            asked = "handing it over to another terminal" if asked_by(event) else f"call {event.call_id}"
+            told = f"{asked} was {'allowed' if event.allowed else 'refused'}", f"by {event.by}{reason}"
         case TurnEnded() if event.outcome != "done":
             told = f"a turn was {event.outcome}", event.reason
         case ToolEnded() if event.outcome == "unknown":

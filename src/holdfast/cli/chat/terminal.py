@@ -12,7 +12,7 @@ from holdfast.app import App
 from holdfast.assemble import window
 from holdfast.cli.chat import greeting
 from holdfast.cli.chat.asking import Asked, next_question
-from holdfast.cli.chat.cells import faint
+from holdfast.cli.chat.cells import faint, wrapped
 from holdfast.cli.chat.complete import ChatCompleter
 from holdfast.cli.chat.history import FILE, InputHistory
 from holdfast.cli.chat.keys import bindings
@@ -82,7 +82,7 @@ class Terminal(ChatSeat):
 
     def question(self) -> str:
         asked = self._question()
-        return "" if asked is None else asked.text
+        return "" if asked is None else wrapped(asked.text, self.screen.columns - 1)
 
     def status(self) -> str:
         state, spent = self._watching.state, self._watching.spent
