@@ -107,6 +107,14 @@ class Coordinator:
         look.add_done_callback(self._all.discard)
         return True
 
+    async def close_left(self, session_id: str) -> None:
+        """Close a turn that a dead or departed worker left open, as new words would. Not if words wait: those come first."""
+        await self.bury_dead_holder(session_id)
+        if await self._ground.database.read(_is_left, session_id):
+            before = self._tasks.get(session_id)
+            closing = self._serve(session_id, None, None, "close", before, patient=False)
+            await asyncio.wait({self._start(session_id, closing)})
+
     async def between_turns(self, session_id: str, do: Do) -> Deed:
         """Have something done in a session that we hold while no turn is open; what was committed.
 
@@ -349,6 +357,12 @@ def _take_idle(tx: Transaction, session_id: str, worker_id: str) -> Lease:
     if session.summary.open_turn is not None:
         raise Busy(f"session {session_id} has a turn that was left open; say something to it, or resume it, first")
     return lease
+
+
+def _is_left(tx: Transaction, session_id: str) -> bool:
+    session = sessions.get(tx, session_id)
+    is_waited_for = any(item.said for item in inputs.waiting(tx, session_id))
+    return session.summary.open_turn is not None and session.lease_worker is None and not is_waited_for
 
 
 def _has_work(tx: Transaction, session_id: str) -> bool:

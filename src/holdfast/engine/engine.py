@@ -320,8 +320,11 @@ class Engine:
         return [item for item in found if item.said is not None]
 
     async def rewind(self, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo") -> Taken:
-        """Take the newest turns back; they stay in the log. Raises Busy while one is open, Invalid if there is none."""
-        await self._coordinator.bury_dead_holder(session_id)
+        """Take the newest turns back; they stay in the log. Raises Busy while one runs, Invalid if there is none.
+
+        One that was left open is closed first, with what was said in it kept, as new words would close it.
+        """
+        await self._coordinator.close_left(session_id)
         return await self.ground.database.write(
             rewind.rewind, session_id, count=count, why=why, at=self.ground.clock.now()
         )
