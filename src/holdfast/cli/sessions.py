@@ -118,7 +118,7 @@ def _table(page: store.Page) -> None:
 def _row(one: Session) -> tuple[str, ...]:
     summary = one.summary
     marks = ("pinned " if summary.pinned else "") + ("in trash " if summary.trashed_at is not None else "")
-    title = summary.title or summary.preview
+    title = summary.title or (f"({summary.preview})" if summary.preview else "")
     state = one.state if not marks else f"{one.state} ({marks.strip()})"
     return one.id, state, summary.source, str(summary.message_count), render.day(summary.updated_at), title
 

@@ -14,10 +14,10 @@ def day(at: int) -> str:
 
 
 def session_line(session: Session) -> str:
-    """A session in a list: its id, when it was used, what state it is in, and its name."""
+    """A session in a list: its id, when it was used, what state it is in, and its title, or its first words in brackets."""
     summary = session.summary
     state = summary.end_reason if session.state == "ended" else session.state
-    name = one_line(summary.title or summary.preview or "(nothing was said)")
+    name = one_line(summary.title or f"({summary.preview or 'nothing was said'})")
     return f"{session.id}  {day(summary.updated_at)}  {summary.message_count:>4} messages  {state}  {name}"
 
 
