@@ -66,7 +66,7 @@ async def test_a_turn_that_was_left_open_can_be_taken_back_and_asked_again(tmp_p
     stages.append(stage := await set_up(tmp_path, model="echo"))
     session_id = await left_behind(stage, draft="Half a wo")
 
-    taken = await stage.engine.rewind(session_id, why="retry")
+    taken = await stage.engine.look_back(session_id, why="retry")
     await stage.play(session_id, text_of(taken.parts))
 
     events = await stage.log(session_id)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.engine.engine import Opening
+from holdfast.engine.rewind import Rewind
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.message import Content, Text
 from holdfast.settings import Settings
@@ -63,11 +64,11 @@ class TestSeat:
         elif title is not None:
             self.told.append(f"(title {title})")
 
-    async def say(self, parts: tuple[Content, ...]) -> None:
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
         if self.session_id is None:
             opened = await self.engine.open(Opening(source="chat", own=True))
             self.session_id = opened.session.id
-        async for _ in self.engine.say(self.session_id, parts):
+        async for _ in self.engine.say(self.session_id, parts, instead=instead):
             pass
 
     async def say_text(self, text: str) -> None:

@@ -18,7 +18,7 @@ from holdfast.engine.janitor import Chore
 from holdfast.engine.owning import Owning
 from holdfast.engine.processes import Processes, Running
 from holdfast.engine.reset import NEVER, Leaving, Resets
-from holdfast.engine.rewind import Taken
+from holdfast.engine.rewind import Rewind
 from holdfast.engine.titles import Titles
 from holdfast.engine.together import whole
 from holdfast.engine.watch import Watch
@@ -165,16 +165,18 @@ class Engine:
         mode: Mode | None = "queue",
         caller: str = "",
         key: str = "",
+        instead: Rewind | None = None,
     ) -> Admission:
         """Make the words durable and see to it that their turn is played; returns once they are safe.
 
-        Raises Conflict in a worker that was declared dead, Unavailable in one that is about to stop.
+        They may take the place of what is taken back (see `look_back`), in one step. Raises Conflict in a worker that was declared dead, Unavailable in one that is about to stop.
         """
         self._refuse_when_leaving()
         parts = (Text(said),) if isinstance(said, str) else said
         if not parts:
             raise Invalid("there is nothing to say")
-        words = Words(turn_id=self.ground.ids.make(TURN), parts=parts, mode=mode, caller=caller, key=key)
+        turn_id = self.ground.ids.make(TURN)
+        words = Words(turn_id=turn_id, parts=parts, mode=mode, caller=caller, key=key, instead=instead)
         return await whole(self._admit(session_id, words))
 
     async def _admit(self, session_id: str, words: Words) -> Admission:
@@ -255,6 +257,7 @@ class Engine:
         mode: Mode | None = "queue",
         caller: str = "",
         key: str = "",
+        instead: Rewind | None = None,
     ) -> AsyncIterator[Entry | Live]:
         """Say something and follow its turn to the end: committed events, and live text in between.
 
@@ -263,7 +266,7 @@ class Engine:
         """
         subscription = self.ground.bus.subscribe(session_id)
         try:
-            admission = await self.admit(session_id, said, mode=mode, caller=caller, key=key)
+            admission = await self.admit(session_id, said, mode=mode, caller=caller, key=key, instead=instead)
             async with aclosing(self.follow(admission, subscription)) as news:
                 async for item in news:
                     yield item
@@ -319,15 +322,19 @@ class Engine:
         found = await self.ground.database.read(inputs.waiting, session_id)
         return [item for item in found if item.said is not None]
 
-    async def rewind(self, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo") -> Taken:
-        """Take the newest turns back; they stay in the log. Raises Busy while one runs, Invalid if there is none.
+    async def look_back(self, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo") -> Rewind:
+        """What it takes to take the newest turns back. Raises Busy while one runs, Invalid if there is none.
 
         One that was left open is closed first, with what was said in it kept, as new words would close it.
         """
         await self._coordinator.close_left(session_id)
-        return await self.ground.database.write(
-            rewind.rewind, session_id, count=count, why=why, at=self.ground.clock.now()
-        )
+        return await self.ground.database.read(rewind.look_back, session_id, count=count, why=why)
+
+    async def rewind(self, session_id: str, *, count: int = 1) -> Rewind:
+        """Take the newest turns back; they stay in the log. Raises as `look_back`, and Conflict if somebody was faster."""
+        back = await self.look_back(session_id, count=count)
+        await self.ground.database.write(rewind.rewind, back, at=self.ground.clock.now())
+        return back
 
     async def compact(self, session_id: str, about: str = "") -> Compacted | CompactionFailed:
         """Make the context smaller now, with what matters most in the person's words; the event that tells what came of it.

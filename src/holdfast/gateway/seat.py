@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.rewind import Rewind
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.ids import looks_like_session
 from holdfast.model.message import Content
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.store.search import SearchIndex
 
 Find = Callable[[], Awaitable["SearchIndex"]]
-Speak = Callable[[Session, tuple[Content, ...]], Awaitable[None]]
+Speak = Callable[[Session, tuple[Content, ...], Rewind | None], Awaitable[None]]
 OFFERED = 10
 
 
@@ -88,10 +89,11 @@ class ChatSeat:
             if current.summary.open_turn is not None:
                 raise Busy("a turn is under way; let it end, or end it with /stop")
 
-    async def say(self, parts: tuple[Content, ...]) -> None:
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
         if self.session_id is None:
             raise Invalid("nothing has been said yet")
-        await self._speak(await self.engine.ground.database.read(sessions.get, self.session_id), parts)
+        session = await self.engine.ground.database.read(sessions.get, self.session_id)
+        await self._speak(session, parts, instead)
 
     async def change_model(self, name: str) -> None:
         choose.parse(name)

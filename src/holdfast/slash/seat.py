@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from holdfast.engine.engine import Engine
+from holdfast.engine.rewind import Rewind
 from holdfast.model.errors import Invalid
 from holdfast.model.message import Content
 from holdfast.settings import Settings
@@ -60,8 +61,8 @@ class Seat(Protocol):
         Raises Busy while a turn runs here, and whatever keeps the other from being taken up: then nothing was left.
         """
 
-    async def say(self, parts: tuple[Content, ...]) -> None:
-        """Say something in the current session, as if it had been typed."""
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
+        """Say something in the current session, as if it had been typed; in one step with what it takes the place of."""
 
     async def change_model(self, name: str) -> None:
         """Use this model from now on. Raises Invalid for a name that is none."""

@@ -20,8 +20,8 @@ async def undo(seat: Seat, rest: str) -> None:
 
 async def retry(seat: Seat, rest: str) -> None:
     """Ask the same again, as if the last reply had not been given."""
-    taken = await seat.engine.rewind(session_of(seat), why="retry")
-    await seat.say(taken.parts)
+    back = await seat.engine.look_back(session_of(seat), why="retry")
+    await seat.say(back.parts, instead=back)
 
 
 async def stop(seat: Seat, rest: str) -> None:

@@ -19,6 +19,7 @@ from holdfast.cli.chat.seat import ChatSeat
 from holdfast.cli.chat.state import look
 from holdfast.cli.spinner import Spinner
 from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.rewind import Rewind
 from holdfast.interop.visible import one_line, visible
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Unavailable
@@ -61,13 +62,13 @@ class LineSeat(ChatSeat):
         if not await registry.run(self, line):
             await self.say((Text(line),))
 
-    async def say(self, parts: tuple[Content, ...]) -> None:
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
         """One turn, to its end.
 
         Ctrl-C interrupts it and keeps what was said; any other signal leaves it as it is and leaves. A second
         one leaves at once.
         """
-        session_id = await self.begin()
+        session_id = await self.begin() if instead is None else instead.session_id
         reactions: list[asyncio.Task[object]] = []
 
         def react(number: int) -> None:
@@ -76,7 +77,7 @@ class LineSeat(ChatSeat):
 
         with signals.caught(react):
             try:
-                await self._turn(session_id, parts)
+                await self._turn(session_id, parts, instead)
             except Unavailable:
                 if not reactions:
                     raise
@@ -85,9 +86,10 @@ class LineSeat(ChatSeat):
                 for task in reactions:
                     await task
 
-    async def _turn(self, session_id: str, parts: tuple[Content, ...]) -> None:
+    async def _turn(self, session_id: str, parts: tuple[Content, ...], instead: Rewind | None) -> None:
         async with Spinner("thinking") as spinner:
-            items = reply.until_words(self.engine.say(session_id, parts, mode="queue"), spinner)
+            said = self.engine.say(session_id, parts, mode="queue", instead=instead)
+            items = reply.until_words(said, spinner)
             outcome = await reply.show(items, words=sys.stdout, notes=sys.stderr)
         # Words that others have queued meanwhile are answered now: at the prompt nothing runs.
         await self.engine.settled()

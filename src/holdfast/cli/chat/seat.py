@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.app import App
 from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.rewind import Rewind
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import Renewed
@@ -88,8 +89,9 @@ class ChatSeat(ABC):
             if isinstance(entry.event, Renewed):
                 self.tell(entry.event.notice)
 
-    async def say(self, parts: tuple[Content, ...]) -> None:
-        await self.engine.admit(await self.begin(), parts, mode=self.busy)
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
+        session_id = await self.begin() if instead is None else instead.session_id
+        await self.engine.admit(session_id, parts, mode=self.busy, instead=instead)
 
     async def say_text(self, text: str) -> None:
         await self.say((Text(text),))
