@@ -314,7 +314,7 @@ async def test_attempts_are_counted_and_after_three_the_session_is_in_quarantine
     why = explain(after, entries, None, None, [], idle_minutes=60)
     assert (after.state, why.attempts) == ("quarantined", 3)
     assert [decision.what for decision in why.decisions if decision.kind in ("recovered", "quarantined")] == [
-        *(f"taken up after a crash, attempt {attempt}: continue" for attempt in (1, 2, 3)),
+        *(f"its turn was taken up again, attempt {attempt}: continue" for attempt in (1, 2, 3)),
         "put into quarantine",
     ]
     assert all(decision.evidence for decision in why.decisions)

@@ -243,7 +243,7 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     (Reopened(reason="asked for"), "reopened", "asked for"),
     (
         Recovered(turn_id=TURN, attempt=2, action="continue", evidence="no process 4711"),
-        "taken up after a crash, attempt 2: continue",
+        "its turn was taken up again, attempt 2: continue",
         "no process 4711",
     ),
     (Quarantined(reason="three times"), "put into quarantine", "three times"),

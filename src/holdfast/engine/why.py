@@ -156,7 +156,7 @@ def decided(entry: Entry) -> Decision | None:
         case Reopened():
             told = "reopened", event.reason
         case Recovered():
-            told = f"taken up after a crash, attempt {event.attempt}: {event.action}", event.evidence
+            told = f"its turn was taken up again, attempt {event.attempt}: {event.action}", event.evidence
         case Quarantined():
             told = "put into quarantine", event.reason
         case Compacted():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from holdfast.cli.chat import blocks
 from holdfast.cli.chat.fold import call_line, folded
 from holdfast.cli.chat.paint import Paint
+from holdfast.cli.reply import taken_up
 from holdfast.engine.bus import Failed, Live, News
 from holdfast.engine.handover import asked_by
 from holdfast.interop.visible import one_line
@@ -223,7 +224,7 @@ def aside(event: Event) -> str | None:
         case Rewound():
             return f"[what was said after event {event.to_seq} no longer counts; the log keeps it]"
         case Recovered():
-            return f"! taken up again after a crash ({event.action}): {one_line(event.evidence)}"
+            return taken_up(event)
         case Quarantined():
             return f"! put into quarantine: {one_line(event.reason)}"
         case Compacted():
