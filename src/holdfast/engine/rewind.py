@@ -57,7 +57,7 @@ def look_back(tx: Transaction, session_id: str, *, count: int = 1, why: Literal[
     entries = log.read(tx, session_id)
     taken = last_turns(entries, count)
     rewound = Rewound(to_seq=taken[0].seq - 1, why=why)
-    events = (*Context(entries).undone_by(rewound.to_seq), rewound)
+    events: tuple[Event, ...] = (*Context(entries).undone_by(rewound.to_seq), rewound)
     words = [entry.event for entry in taken if isinstance(entry.event, UserSaid)]
     parts = tuple(part for said in words if said.turn_id == words[0].turn_id for part in said.parts)
     return Rewind(session_id, session.seq, events, parts, len(messages(taken)))
