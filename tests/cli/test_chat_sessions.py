@@ -229,9 +229,10 @@ def test_titles_are_made_of_the_first_exchange_and_can_be_changed(holdfast: Hold
         chat.ready().say("How do lighthouses of the northern coast work at night?")
         chat.see("· How do lighthouses of the north…")
         chat.say("/title Northern lights")
-        chat.see("Titled 'Northern lights'.")
+        chat.see("[titled 'Northern lights']")
         chat.see("· Northern lights")
         chat.leave()
+        assert "Titled" not in chat.flat, "it is said once"
 
     titled = [event["body"] for event in events(holdfast, newest(holdfast)["id"]) if event["kind"] == "titled"]
     assert [(body["title"], body.get("by", "user")) for body in titled] == [

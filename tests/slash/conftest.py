@@ -40,6 +40,9 @@ class TestSeat:
     def tell(self, text: str) -> None:
         self.told.append(text)
 
+    def confirm(self, text: str) -> None:
+        self.tell(text)
+
     @property
     def last(self) -> str:
         return self.told[-1]

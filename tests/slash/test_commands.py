@@ -192,6 +192,8 @@ async def test_model_is_shown_and_changed(seat: TestSeat) -> None:
     await run(seat, "/model scripted:tools")
     await run(seat, "/model")
     assert seat.last.startswith("Model: scripted:tools")
+    await run(seat, "/model scripted:tools")
+    assert seat.last == "The model is scripted:tools already."
     await run(seat, "/model nonsense")
     assert seat.last.startswith("! ")
 

@@ -44,6 +44,9 @@ class ChatSeat:
     def tell(self, text: str) -> None:
         self.told.append(text)
 
+    def confirm(self, text: str) -> None:
+        self.tell(text)
+
     async def choose(self, question: str, options: Sequence[Option], preview: Preview | None = None) -> str | None:
         """There is no list to choose from here; what could be chosen is shown instead."""
         mine = [

@@ -32,7 +32,7 @@ async def title(seat: Seat, rest: str) -> None:
     now = seat.engine.ground.clock.now()
     session = await database.write(sessions.rename, session_id, rest, at=now)
     found = await database.read(sessions.resolve, session.summary.title or "")
-    seat.tell(f"Titled {session.summary.title!r}.")
+    seat.confirm(f"Titled {session.summary.title!r}.")
     if found.by == "title" and found.others:
         seat.tell(f"! {found.others} other sessions have this title, too: it means the one used last.")
 
@@ -89,15 +89,16 @@ def _owner(found: Why) -> str:
 
 
 async def model(seat: Seat, rest: str) -> None:
-    if rest:
-        await seat.change_model(rest)
-        seat.tell(f"The model is {rest} from now on.")
-        return
-    chosen = seat.settings.model
+    current = ""
     if seat.session_id is not None:
-        session = await seat.engine.ground.database.read(sessions.get, seat.session_id)
-        chosen = session.summary.model or chosen
-    seat.tell(f"Model: {chosen}. /model PROVIDER:NAME changes it.")
+        current = (await seat.engine.ground.database.read(sessions.get, seat.session_id)).summary.model
+    if not rest:
+        seat.tell(f"Model: {current or seat.settings.model}. /model PROVIDER:NAME changes it.")
+    elif rest == current:
+        seat.tell(f"The model is {rest} already.")
+    else:
+        await seat.change_model(rest)
+        seat.confirm(f"The model is {rest} from now on.")
 
 
 async def busy(seat: Seat, rest: str) -> None:

@@ -49,6 +49,9 @@ class Seat(Protocol):
     def tell(self, text: str) -> None:
         """Show some lines. They are no part of the session."""
 
+    def confirm(self, text: str) -> None:
+        """Say what a command has done. A face that shows the session's events as they come leaves it to them."""
+
     async def choose(self, question: str, options: Sequence[Option], preview: Preview | None = None) -> str | None:
         """Let the person choose; None if nothing was chosen, or if this face cannot ask."""
 

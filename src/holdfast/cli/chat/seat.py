@@ -54,6 +54,10 @@ class ChatSeat(ABC):
     def tell(self, text: str) -> None:
         """See `Seat.tell`."""
 
+    def confirm(self, text: str) -> None:
+        """See `Seat.confirm`."""
+        self.tell(text)
+
     @abstractmethod
     async def arrive(self, session: Session | None, entries: Sequence[Entry]) -> None:
         """Show the session that is now the current one, from its log; None for one that is still to begin."""

@@ -116,6 +116,10 @@ class Terminal(ChatSeat):
     def tell(self, text: str) -> None:
         self._watching.tell(text)
 
+    def confirm(self, text: str) -> None:
+        if self.session_id is None:  # there is no log yet that would tell it
+            self.tell(text)
+
     # the whole of it
 
     async def run(self, first: tuple[Session, list[Entry]] | None) -> None:
