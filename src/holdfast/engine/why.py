@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.engine.fill import Fill
 from holdfast.engine.handover import asked_by
-from holdfast.engine.janitor import Verdict
+from holdfast.engine.janitor import Verdict, first_look
 from holdfast.engine.processes import Running
 from holdfast.engine.recover import MAX_ATTEMPTS, POLICY, attempts
 from holdfast.model.entry import Entry
@@ -39,9 +39,12 @@ from holdfast.model.event import (
     Trashed,
     TurnEnded,
 )
+from holdfast.model.identity import Identity
 from holdfast.model.session import Session
 from holdfast.model.turn import Turn, turn_of
+from holdfast.store import workers
 from holdfast.store.approvals import Approval
+from holdfast.store.database import Transaction
 from holdfast.store.workers import Worker
 
 
@@ -70,6 +73,12 @@ class Why(msgspec.Struct, frozen=True):
     """Its background processes that live, each judged."""
     reset: str = ""
     """When it is reset by itself, or what holds that back."""
+
+
+def owner_of(tx: Transaction, session: Session, ours: Identity) -> tuple[Worker | None, Verdict | None]:
+    """Whose the session is now, and what can be told of that worker at once."""
+    owner = workers.get(tx, session.worker_id) if session.worker_id else None
+    return owner, None if owner is None else first_look(owner, ours)
 
 
 def explain(

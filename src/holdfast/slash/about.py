@@ -2,14 +2,13 @@
 
 from typing import get_args
 
-from holdfast.engine.janitor import first_look
-from holdfast.engine.why import Why, explain
+from holdfast.engine.why import Why, explain, owner_of
 from holdfast.identity import identity
 from holdfast.interop.visible import visible
 from holdfast.model.errors import Invalid
 from holdfast.slash.lines import day
 from holdfast.slash.seat import Seat, session_of
-from holdfast.store import approvals, log, sessions, workers
+from holdfast.store import approvals, log, sessions
 from holdfast.store.database import Transaction
 from holdfast.store.inputs import Mode
 
@@ -75,8 +74,7 @@ async def why(seat: Seat, rest: str) -> None:
 
 def _why(tx: Transaction, session_id: str, idle_minutes: int) -> Why:
     session = sessions.get(tx, session_id)
-    owner = workers.get(tx, session.worker_id) if session.worker_id else None
-    verdict = None if owner is None else first_look(owner, identity())
+    owner, verdict = owner_of(tx, session, identity())
     questions = approvals.unanswered(tx, session.id)
     return explain(session, log.read_whole(tx, session), owner, verdict, questions, idle_minutes=idle_minutes)
 
@@ -84,8 +82,7 @@ def _why(tx: Transaction, session_id: str, idle_minutes: int) -> Why:
 def _owner(found: Why) -> str:
     if found.owner is None or found.verdict is None:
         return "nobody"
-    worker = found.owner
-    return f"{worker.id} ({worker.kind}, pid {worker.pid} on {worker.host.split('#')[0]}), {found.verdict.state}"
+    return f"{found.owner.id} ({found.owner.whereabouts}), {found.verdict.state}"
 
 
 async def model(seat: Seat, rest: str) -> None:

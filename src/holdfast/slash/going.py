@@ -122,7 +122,7 @@ async def takeover(seat: Seat, rest: str) -> None:
     if owner is None:
         raise Invalid("somebody else has just taken it; try again")
     await seat.engine.owned.ask_for(session_id)
-    since = f"{owner.kind}, pid {owner.pid} on {owner.host.split('#')[0]}, since {day(owner.started_at)}"
+    since = f"{owner.whereabouts}, since {day(owner.started_at)}"
     seat.tell(f"The session is open in {owner.id} ({since}). The person there is asked to hand it over.")
 
 
