@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pytest
 
 from holdfast.engine.census import Census, take_census
-from holdfast.engine.engine import Opening
 from holdfast.engine.janitor import Janitor, Pace, Sweep, first_look
+from holdfast.engine.opening import Opening
 from holdfast.engine.why import explain
 from holdfast.identity import identity
 from holdfast.model.errors import Conflict, LeaseLost, Unavailable

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.engine import Opening
+from holdfast.engine.opening import Opening
 from holdfast.engine.together import stop
 from holdfast.gateway.port import Later, Never, Unsure
 from holdfast.model.errors import Conflict

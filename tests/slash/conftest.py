@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.engine import Opening
+from holdfast.engine.opening import Opening
 from holdfast.engine.rewind import Rewind
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.message import Content, Text

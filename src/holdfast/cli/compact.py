@@ -8,7 +8,8 @@ from holdfast.app import App
 from holdfast.assemble import open_engine
 from holdfast.cli import errors, face, render, signals
 from holdfast.cli.spinner import Spinner
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.interop.visible import visible
 from holdfast.model.event import Compacted, CompactionFailed
 from holdfast.model.session import Session

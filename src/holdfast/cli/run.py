@@ -11,7 +11,8 @@ from holdfast.assemble import open_engine
 from holdfast.cli import errors, face, render, reply, signals
 from holdfast.cli.reply import Outcome
 from holdfast.cli.spinner import Spinner
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.interop.visible import visible
 from holdfast.library import CHANNEL
 from holdfast.model.errors import Invalid

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -15,6 +14,7 @@ from holdfast.engine.bus import Failed, Live, News, Subscription
 from holdfast.engine.coordinator import CLOSED, Coordinator
 from holdfast.engine.hand import Ground
 from holdfast.engine.janitor import Chore
+from holdfast.engine.opening import Opened, Opening, create
 from holdfast.engine.owning import Owning
 from holdfast.engine.processes import Processes, Running
 from holdfast.engine.reset import NEVER, Leaving, Resets
@@ -24,7 +24,7 @@ from holdfast.engine.together import whole
 from holdfast.engine.watch import Watch
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
-from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, ModelChanged, SessionOpened, Source
+from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, ModelChanged, Source
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
@@ -34,27 +34,6 @@ from holdfast.store.database import Transaction
 from holdfast.store.inputs import Input, Mode
 
 DRAIN_SECONDS = 10.0
-
-
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session to open: an existing one (`ref`), the current one of a channel (`channel`), or a new one."""
-
-    ref: str | None = None
-    channel: str | None = None
-    source: str = "library"
-    title: str | None = None
-    model: str | None = None
-    system: str | None = None
-    workdir: Path | None = None
-    own: bool = False
-    """Whether this worker keeps the session open until it leaves it: when the worker dies, the session is ended."""
-
-
-class Opened(msgspec.Struct, frozen=True):
-    session: Session
-    new: bool
-    others: int = 0
-    """How many other sessions the reference, if it was a title, would have meant as well."""
 
 
 class Received:
@@ -104,7 +83,7 @@ class Engine:
             owner = self.ground.worker_id if opening.own else None
             renewed = await self.freshen_channel(opening.channel)
             session, new = await database.write(
-                _create, self.ground.ids.make(SESSION), self._fact(opening), owner, at=at
+                create, self.ground.ids.make(SESSION), opening.fact(self._default_model), owner, at=at
             )
             opened = Opened(session, new=new or renewed)
         if opening.own:
@@ -146,16 +125,6 @@ class Engine:
     async def undo_reset(self, session_id: str) -> Session:
         """The session before, in the place of one that began with a reset, within a day. Raises Invalid, NotFound or Busy."""
         return self.owned.moved(session_id, await self.resets.undo(session_id))
-
-    def _fact(self, opening: Opening) -> SessionOpened:
-        return SessionOpened(
-            source=opening.source,  # type: ignore[arg-type] # the faces give one of the sources
-            channel=opening.channel,
-            model=opening.model or self._default_model,
-            title=None if opening.title is None else sessions.clean_title(opening.title),
-            system=opening.system,
-            workdir=None if opening.workdir is None else str(opening.workdir),
-        )
 
     async def admit(
         self,
@@ -410,17 +379,6 @@ def _ask_to_stop(tx: Transaction, session_id: str, request: Input, *, at: int) -
         return False
     inputs.put(tx, session_id, request, at=at)
     return True
-
-
-def _create(
-    tx: Transaction, session_id: str, fact: SessionOpened, owner: str | None, *, at: int
-) -> tuple[Session, bool]:
-    """A session that has its owner from the start, so that a crash leaves none that is nobody's."""
-    create = sessions.create if fact.channel is None else sessions.create_for_channel
-    session, new = create(tx, session_id, fact, at=at)
-    if owner is not None and owners.attach(tx, session.id, owner):
-        session = msgspec.structs.replace(session, owner_worker=owner)
-    return session, new
 
 
 def _admit(tx: Transaction, session_id: str, words: Words, *, owns: bool, worker_id: str, at: int) -> Admission:

@@ -14,7 +14,8 @@ from typing import assert_never
 from holdfast.engine import replies
 from holdfast.engine.admit import Admission, Words, admit
 from holdfast.engine.bell import Bell
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.engine.rewind import Rewind
 from holdfast.engine.together import stop
 from holdfast.gateway import attachments, inlet

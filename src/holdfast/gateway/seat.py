@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.engine.rewind import Rewind
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.ids import looks_like_session

@@ -11,7 +11,8 @@ from holdfast.app import open_app
 from holdfast.assemble import open_engine
 from holdfast.cli import face
 from holdfast.cli.chat.seat import folder_name
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.model.entry import Entry
 from holdfast.model.errors import NotFound
 from holdfast.model.session import Session

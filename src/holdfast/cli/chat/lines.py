@@ -18,7 +18,8 @@ from holdfast.cli.chat.greeting import greeting, model_of, welcome
 from holdfast.cli.chat.seat import ChatSeat
 from holdfast.cli.chat.state import look
 from holdfast.cli.spinner import Spinner
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.engine.rewind import Rewind
 from holdfast.interop.visible import one_line, visible
 from holdfast.model.entry import Entry

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.app import App
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.engine.rewind import Rewind
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid

@@ -22,7 +22,8 @@ from holdfast.cli.chat.screen import Screen
 from holdfast.cli.chat.seat import ChatSeat
 from holdfast.cli.chat.status import status_line
 from holdfast.cli.chat.watching import Watching
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.engine.together import stop
 from holdfast.interop.visible import one_line
 from holdfast.model.entry import Entry
