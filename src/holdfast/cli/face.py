@@ -14,6 +14,7 @@ from holdfast.model.errors import Busy
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.engine.opening import Opened
     from holdfast.model.session import Session
     from holdfast.settings import Settings
     from holdfast.store.database import Transaction
@@ -114,7 +115,7 @@ async def _free_from_the_dead(app: "App", ref: str) -> bool:
     return await bury_dead_holder(app.database, found.session.id, identity(), at=app.clock.now()) is not None
 
 
-def tell_others(ref: str, found: "Found") -> None:
+def tell_others(ref: str, found: "Found | Opened") -> None:
     """Of several sessions that fit one was taken: say so, once it is done."""
     if found.others:
         note(f"several sessions are titled {ref!r}; this is the one used last: {found.session.id}")

@@ -50,8 +50,8 @@ async def _run(app: App, opening: Opening, said: str, *, as_json: bool) -> int:
 
 async def _turn(engine: Engine, opening: Opening, said: str, *, as_json: bool) -> int:
     opened = await engine.open(opening)
-    if opened.others:
-        face.note(f"several sessions are titled {opening.ref!r}; this is the one used last: {opened.session.id}")
+    if opening.ref is not None:
+        face.tell_others(opening.ref, opened)
     words, notes = (None, None) if as_json else reply.streams()
     async with Spinner("thinking") as spinner:
         items = reply.until_words(engine.say(opened.session.id, said), spinner)

@@ -1,6 +1,7 @@
 """Facts as lines that a person reads in a chat."""
 
 from holdfast.interop.visible import one_line, visible
+from holdfast.model.errors import Invalid
 from holdfast.model.message import Message, Reasoning
 from holdfast.model.session import Session
 from holdfast.model.times import moment
@@ -34,8 +35,6 @@ def message_lines(said: Message) -> str:
 
 def number(text: str, what: str, default: int) -> int:
     """A positive number that was typed, or the default for nothing. Raises Invalid."""
-    from holdfast.model.errors import Invalid
-
     if not text:
         return default
     if not text.isdecimal() or int(text) < 1:

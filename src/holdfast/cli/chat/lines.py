@@ -115,8 +115,7 @@ def converse(settings: Settings, opening: Opening, *, latest: bool) -> int:
                     runner.run(seat.hear(line))
             if seat.is_signalled:
                 return errors.INTERRUPTED
-            if seat.session_id is not None:
-                runner.run(_say_goodbye(seat, seat.session_id))
+            runner.run(seat.say_goodbye())
         finally:
             runner.run(stack.aclose())
     return errors.DONE
@@ -147,9 +146,3 @@ def _line() -> str | None:
             return None
         except KeyboardInterrupt:
             print("\n(Ctrl-D leaves)")
-
-
-async def _say_goodbye(seat: LineSeat, session_id: str) -> None:
-    """End the session; it can be taken up again at any time."""
-    await seat.engine.owned.leave(session_id)
-    print(f"Kept as {session_id}; 'holdfast chat --resume {session_id}' takes it up again.")

@@ -131,6 +131,12 @@ class ChatSeat(ABC):
         await self.engine.owned.keep(session.id, "it was taken up again in a chat")
         await self.arrive(session, entries)
 
+    async def say_goodbye(self) -> None:
+        """End the session; it can be taken up again at any time."""
+        if self.session_id is not None:
+            await self.engine.owned.leave(self.session_id)
+            print(f"Kept as {self.session_id}; 'holdfast chat --resume {self.session_id}' takes it up again.")
+
     async def change_model(self, name: str) -> None:
         choose.parse(name)
         if self.session_id is None:
