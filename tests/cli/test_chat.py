@@ -293,5 +293,6 @@ def test_a_broken_config_file_says_where(holdfast: Holdfast, home: Path) -> None
     with Terminal(home) as chat:
         assert chat.wait() == 2
 
-    assert "config.toml" in chat.flat
-    assert "buzy" in chat.flat
+    shown = chat.flat.replace(" ", "")  # however the screen has broken the lines
+    assert "config.toml" in shown
+    assert "buzy" in shown

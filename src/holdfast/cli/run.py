@@ -44,6 +44,7 @@ def run(prompt: str, ref: str | None, key: str | None, model: str | None, title:
 
 async def _run(app: App, opening: Opening, said: str, *, as_json: bool) -> int:
     async with open_engine(app.database, app.settings, config.environment(), kind="run") as engine:
+        engine.stays = False
         turn = _turn(engine, opening, said, as_json=as_json)
         return await signals.unless_signalled(turn, engine.drain, engine.death)
 

@@ -57,6 +57,8 @@ class Coordinator:
         self._hands: dict[str, Hand] = {}
         self._memory: OrderedDict[str, Memory] = OrderedDict()
         self._leaving = False
+        self._last: set[str] = set()
+        """Turns behind which this worker begins no other."""
         self._wanted: set[str] = set()
         """Turns of words that were said here and wait for a worker elsewhere: whoever said them is here and wants them answered."""
 
@@ -115,6 +117,10 @@ class Coordinator:
             closing = self._serve(session_id, None, None, "close", before, patient=False)
             await asyncio.wait({self._start(session_id, closing)})
 
+    def begin_none_behind(self, turn_id: str) -> None:
+        """This worker leaves once the turn has ended: words that wait then go on waiting, for whoever comes next."""
+        self._last.add(turn_id)
+
     async def between_turns(self, session_id: str, do: Do) -> Deed:
         """Have something done in a session that we hold while no turn is open; what was committed.
 
@@ -143,6 +149,7 @@ class Coordinator:
                 await asyncio.wait({before})  # it has given the session back, and is about to end
             hand = await self._take_up(lease, None)
             self._hands[hand.id] = hand
+            hand.last = self._last
             deed = await do(hand, self._prepare(hand.session, hand.entries[0].event))
             more = await hand.end_turn(deed.events, *deed.also)
             done.set_result(deed)
@@ -258,6 +265,7 @@ class Coordinator:
         try:
             hand = await self._take_up(lease, began)
             self._hands[hand.id] = hand
+            hand.last = self._last
             if self._leaving:
                 hand.pause.set()
             await self._play_turns(hand, began, policy)

@@ -60,6 +60,8 @@ class Engine:
         self._coordinator = coordinator
         self._default_model = default_model
         self._watch = Watch(ground, coordinator.serves)
+        self.stays = True
+        """Whether this worker goes on with what others have said once it has played its own turns."""
         self.titles: Titles | None = None
         """What gives titles to sessions without one, where that is wanted."""
         self.owned = Owning(ground, coordinator.bury_if_gone)
@@ -171,6 +173,8 @@ class Engine:
     def _set_going(self, admission: Admission) -> None:
         """See to it that what was admitted is played."""
         session_id = admission.session.id
+        if not self.stays:
+            self._coordinator.begin_none_behind(admission.turn_id)
         if admission.began:
             for entry in admission.entries:
                 self.ground.bus.publish(session_id, entry)
@@ -257,9 +261,15 @@ class Engine:
         """Go on with a turn that was left open, though nobody said anything new."""
         self._coordinator.wake(session_id, policy="continue")
 
-    async def interrupt(self, session_id: str) -> bool:
-        """Ask the running turn to end; what was said stays. False if no turn is open. Works across processes."""
+    async def interrupt(self, session_id: str, *, leaving: bool = False) -> bool:
+        """Ask the running turn to end; what was said stays. False if no turn is open. Works across processes.
+
+        For one who is `leaving`, words that wait behind it go on waiting.
+        """
         request = Input(self.ground.ids.make(TURN), "stop", None)
+        open_turn = (await self.ground.database.read(sessions.get, session_id)).summary.open_turn
+        if leaving and open_turn is not None:
+            self._coordinator.begin_none_behind(open_turn)
         if not await self.ground.database.write(_ask_to_stop, session_id, request, at=self.ground.clock.now()):
             return False
         if not self._coordinator.note(session_id):

@@ -202,18 +202,18 @@ class Terminal(ChatSeat):
             self.buffer.text = text
             self.buffer.cursor_position = len(text)
 
-    def interrupt(self) -> bool:
+    def interrupt(self, *, leaving: bool = False) -> bool:
         """Ask the running turn to end, or stop a command that is at work; False if nothing runs."""
         if self._long is not None:
             self._long.cancel()
             return True
         if not self.is_working() or self.session_id is None:
             return False
-        self.start(self._interrupt(self.session_id))
+        self.start(self._interrupt(self.session_id, leaving=leaving))
         return True
 
-    async def _interrupt(self, session_id: str) -> None:
-        await self.engine.interrupt(session_id)
+    async def _interrupt(self, session_id: str, *, leaving: bool) -> None:
+        await self.engine.interrupt(session_id, leaving=leaving)
 
     def leave(self) -> None:
         """Leave once the turn has ended, which is asked to; the second time at once."""
@@ -224,7 +224,7 @@ class Terminal(ChatSeat):
         self.start(self._leave())
 
     async def _leave(self) -> None:
-        if self.interrupt():
+        if self.interrupt(leaving=True):
             self.tell("Leaving; the turn is ended first.")
             try:
                 async with asyncio.timeout(LEAVE_SECONDS):
