@@ -89,7 +89,10 @@ def list_(
         trashed=1 if trash else 2 if everything else 0,
         sides=int(sides or everything),
     )
-    page = face.read(_all, filters) if everything else face.read(store.list_page, filters, limit=limit, cursor=cursor)
+    page = face.read_true(
+        lambda tx: _all(tx, filters) if everything else store.list_page(tx, filters, limit=limit, cursor=cursor),
+        lambda page: page.sessions,
+    )
     if as_json:
         return render.document({"sessions": [shapes.session(one) for one in page.sessions], "next": page.next})
     return _table(page)
