@@ -1,6 +1,7 @@
 """The platforms that have to keep the contract of a channel, each with somebody who uses it."""
 
 import asyncio
+import base64
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -64,6 +65,10 @@ class Subject:
         """Alice presses a button of the last message."""
         raise NotImplementedError
 
+    def received(self) -> list[tuple[str, bytes]]:
+        """The files that Alice has got."""
+        raise NotImplementedError
+
 
 class FakeSubject(Subject):
     kind, chat = "fake", "c1"
@@ -103,6 +108,9 @@ class FakeSubject(Subject):
         message = self.channel.arrived[-1]
         given = {"chat": "c1", "message": "p", "person": "alice", "pressed": message.choices[place].value}
         await self.channel.posted.put(json.dumps({**given, "about": message.about}))
+
+    def received(self) -> list[tuple[str, bytes]]:
+        return [(one.file.name, one.file.read_bytes()) for one in self.channel.arrived if one.file is not None]
 
 
 class Bridge(Subject):
@@ -176,6 +184,10 @@ class Bridge(Subject):
         given = {"chat": "c1", "message": "p", "person": "alice", "pressed": message["choices"][place]["value"]}
         await self._post(json.dumps({**given, "about": message["about"]}).encode())
 
+    def received(self) -> list[tuple[str, bytes]]:
+        files = [one["file"] for one in self._taken.values() if "file" in one]
+        return [(file["name"], base64.b64decode(file["data"])) for file in files]
+
 
 class TelegramSubject(Subject):
     kind, chat, gone = "telegram", "1", "404"
@@ -206,6 +218,9 @@ class TelegramSubject(Subject):
 
     async def press(self, place: int) -> None:
         self.api.press(self.api.messages[-1], place)
+
+    def received(self) -> list[tuple[str, bytes]]:
+        return self.api.documents
 
 
 class SlackSubject(Subject):
@@ -238,6 +253,9 @@ class SlackSubject(Subject):
     async def press(self, place: int) -> None:
         await self.api.press(self.api.messages[-1], place)
 
+    def received(self) -> list[tuple[str, bytes]]:
+        return self.api.uploads
+
 
 class DiscordSubject(Subject):
     kind, chat, gone = "discord", "70", "404"
@@ -261,6 +279,9 @@ class DiscordSubject(Subject):
 
     async def press(self, place: int) -> None:
         await self.api.press(self.api.sent[-1], place)
+
+    def received(self) -> list[tuple[str, bytes]]:
+        return self.api.uploads
 
 
 class DingTalkSubject(Subject):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -249,6 +250,17 @@ async def test_a_button_brings_back_what_it_belongs_to(subject: Subject) -> None
         pressed = [one for one in understood(platform, notes) if one.pressed]
 
     assert [(one.chat, one.pressed, one.about) for one in pressed] == [(subject.chat, "deny", "out-7")]
+
+
+@all_but("dingtalk", "qq")
+async def test_a_file_arrives_with_its_name_and_content(subject: Subject, tmp_path: Path) -> None:
+    notes = Notes()
+    (tmp_path / "plan.txt").write_bytes(b"a plan")
+    async with receiving(subject, notes) as platform:
+        fate = await platform.send(out(subject, "plan.txt", file=tmp_path / "plan.txt"))
+
+    assert isinstance(fate, Sent)
+    assert subject.received() == [("plan.txt", b"a plan")]
 
 
 async def test_signs_of_typing_disturb_nobody(subject: Subject) -> None:

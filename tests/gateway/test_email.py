@@ -10,7 +10,9 @@ import pytest
 
 from holdfast.gateway import email
 from holdfast.gateway.port import Later, Never, Options, Outgoing, Sent
-from holdfast.store import inbox, sessions
+from holdfast.model.event import TurnEnded
+from holdfast.store import aliases, inbox, log, outbox, sessions
+from holdfast.store.database import Transaction
 from holdfast.store.sqlite import open_sqlite
 from tests.fakes.clock import FakeClock
 from tests.gateway import mailserver
@@ -97,21 +99,36 @@ async def test_two_hundred_mails_survive_deaths_at_every_point(server: MailServe
         assert len(keeper.died) == len(deaths)
 
     doubled = 0
+    database = await open_sqlite(home / "holdfast.db")
     for place, mails in enumerate(got):
+        numbers = [n for n in range(MAILS) if n % PEOPLE == place]
+        numbers += range(MAILS, MAILS + extra) if place == 0 else ()
+        sent = await database.read(log_of_deliveries, people[place])
+        assert sent == [f"You said: mail {n}" for n in numbers]
         seen: dict[str, str] = {}
         for mail in mails:
             doubled += mail["Message-ID"] in seen
             assert seen.setdefault(mail["Message-ID"], text_of(mail)) == text_of(mail)
-        numbers = [n for n in range(MAILS) if n % PEOPLE == place]
-        numbers += range(MAILS, MAILS + extra) if place == 0 else ()
-        assert list(seen.values()) == [f"You said: mail {n}" for n in numbers]
+        assert list(seen.values()) == sent
     # SMTP cannot tell a repeat: what was sent just before a death comes again, under the same Message-ID.
     assert doubled <= len(deaths) * PEOPLE
-    database = await open_sqlite(home / "holdfast.db")
     page = await database.read(sessions.list_page, sessions.Filters(), limit=100)
     assert sum(session.summary.turn_count for session in page.sessions) == MAILS + extra
     assert await database.read(inbox.depths) == []
     await database.close()
+
+
+def log_of_deliveries(tx: Transaction, chat: str) -> list[str]:
+    """What was delivered to somebody, in the order in which it was written down."""
+    session_id = aliases.current(tx, f"email:{chat}")
+    assert session_id is not None
+    turns = [e.event for e in log.read(tx, session_id) if isinstance(e.event, TurnEnded)]
+    found = [row for turn in turns for row in outbox.of_turn(tx, session_id, turn.turn_id)]
+    assert [row.number for row in found] == sorted(row.number for row in found)
+    # The last ones may have arrived without that having been written down yet.
+    sent_at = [row.sent_at for row in found if row.sent_at is not None]
+    assert sent_at == sorted(sent_at)
+    return [row.message.text for row in found]
 
 
 @pytest.mark.clients

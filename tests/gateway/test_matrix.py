@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.gateway import matrix
-from holdfast.gateway.port import Limits, Never, Options, Outgoing, Sent
+from holdfast.gateway.port import Limits, Never, Options, Outgoing, Sent, TooLarge
 from holdfast.store import inbox, sessions
 from holdfast.store.sqlite import open_sqlite
 from tests.fakes.clock import FakeClock
@@ -134,6 +134,27 @@ async def test_the_server_recognises_what_is_sent_twice(homeserver: str) -> None
     assert isinstance(first, Sent)
     assert first == second
     assert isinstance(refused, Never)
+
+
+async def test_files_go_both_ways_within_their_limit(homeserver: str, tmp_path: Path) -> None:
+    user, token = await synapse.register(homeserver, "files")
+    options = Options("matrix", {"homeserver": homeserver, "user": user, "token": token})
+    (tmp_path / "plan.txt").write_bytes(b"a plan")
+    client = synapse.Person(homeserver, user, token)
+    room = await client.invite("@nobody:matrix.test")
+    async with matrix.connect(options, FakeClock()) as platform:
+        sent = await platform.send(Outgoing(chat=room, text="", key="out-1-1", file=tmp_path / "plan.txt"))
+        assert isinstance(sent, Sent)
+        event = (await client.client.room_get_event(room, sent.remote)).event.source
+        payload = {"room": room, "people": 2, "me": "@other:x", "event": event}
+        [found] = platform.read(json.dumps(payload)).attachments
+        await platform.fetch(found, tmp_path / "fetched", 100)
+        with pytest.raises(TooLarge):
+            await platform.fetch(found, tmp_path / "no", 3)
+    await client.close()
+
+    assert found.name == "plan.txt"
+    assert (tmp_path / "fetched").read_bytes() == b"a plan"
 
 
 def reader() -> matrix.Matrix:

@@ -125,17 +125,19 @@ class Deliverer:
                 return
             async with self._lock(chat):
                 # From the mark to the answer it is one piece: a cancelled sender would leave a doubt for nothing.
-                await whole(self._send_next(delivery))
+                if not await whole(self._send_next(delivery)):
+                    return
             await asyncio.sleep(self._platform.limits.chat_seconds)
 
-    async def _send_next(self, delivery: Delivery) -> None:
-        """Send the next part, and write down what came of it."""
+    async def _send_next(self, delivery: Delivery) -> bool:
+        """Send the next part, and write down what came of it; False if that is another worker's business."""
         begun = await self._ground.database.write(outbox.begin, delivery.id, self._ground.worker_id)
         if begun is None:
-            return
+            return False
         parts = self._parts(begun)
         fate = await self._hand_over(begun, parts[begun.part])
         await self._record(begun, fate, last=begun.part + 1 >= len(parts))
+        return True
 
     def _parts(self, delivery: Delivery) -> list[Outgoing]:
         """The messages that a delivery comes to, always the same ones; what can be pressed stands under the last text."""

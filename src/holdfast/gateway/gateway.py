@@ -115,9 +115,19 @@ class Link:
                 lock=self._lock,
             )
             try:
-                await all_of(_until_lost(platform, intake, position), router.work(), deliverer.work())
+                await all_of(
+                    _until_lost(platform, intake, position), router.work(), deliverer.work(), self._until_replaced()
+                )
             finally:
                 await attendant.close()
+
+    async def _until_replaced(self) -> None:
+        """One that was declared dead finds that another serves the platform: then it stops."""
+        while True:
+            await asyncio.sleep(WAIT_SECONDS)
+            found = await self._ground.database.read(platforms.get, self._name)
+            if found is None or found.worker_id != self._ground.worker_id:
+                raise Unavailable("another worker serves the platform")
 
     def _lock(self, chat: str) -> asyncio.Lock:
         return self._locks.setdefault(chat, asyncio.Lock())

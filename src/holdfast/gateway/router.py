@@ -93,14 +93,13 @@ class Router:
             letter = await self._ground.database.read(inbox.following, self._name, chat)
             if letter is None:
                 return
-            await self._see_to(letter)
+            begun = await self._ground.database.write(inbox.begin, letter.id, self._ground.worker_id)
+            if begun is None:
+                return
+            await self._see_to(begun, cut_off=letter.state == "working")
 
-    async def _see_to(self, letter: Letter) -> None:
+    async def _see_to(self, begun: Letter, *, cut_off: bool) -> None:
         """The boundary of a message: whatever goes wrong with it is written down, and it stops nothing else."""
-        cut_off = letter.state == "working"
-        begun = await self._ground.database.write(inbox.begin, letter.id)
-        if begun is None:
-            return
         if begun.attempts > MAX_ATTEMPTS:
             await self._bury(begun, f"it was given up after {MAX_ATTEMPTS} attempts; the last one was cut off")
             return
