@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import httpx2
+import pytest
 from aiohttp import web
 
 from holdfast.clock import SystemClock
@@ -49,7 +50,7 @@ class Subject:
         """The platform brings something that makes no sense."""
         raise NotImplementedError
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         """What Alice has heard, as it now reads."""
         raise NotImplementedError
 
@@ -65,9 +66,12 @@ class Subject:
         """Alice presses a button of the last message."""
         raise NotImplementedError
 
-    def received(self) -> list[tuple[str, bytes]]:
+    async def received(self) -> list[tuple[str, bytes]]:
         """The files that Alice has got."""
         raise NotImplementedError
+
+
+Made = Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[Subject]]
 
 
 class FakeSubject(Subject):
@@ -91,7 +95,7 @@ class FakeSubject(Subject):
     async def be_odd(self) -> None:
         await self.channel.posted.put(b"\xff")
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.channel.texts
 
     def be_busy(self) -> None:
@@ -109,7 +113,7 @@ class FakeSubject(Subject):
         given = {"chat": "c1", "message": "p", "person": "alice", "pressed": message.choices[place].value}
         await self.channel.posted.put(json.dumps({**given, "about": message.about}))
 
-    def received(self) -> list[tuple[str, bytes]]:
+    async def received(self) -> list[tuple[str, bytes]]:
         return [(one.file.name, one.file.read_bytes()) for one in self.channel.arrived if one.file is not None]
 
 
@@ -170,7 +174,7 @@ class Bridge(Subject):
     async def be_odd(self) -> None:
         await self._post(b"\xff\xfe")
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return [one["text"] for one in self._taken.values()]
 
     def be_busy(self) -> None:
@@ -184,7 +188,7 @@ class Bridge(Subject):
         given = {"chat": "c1", "message": "p", "person": "alice", "pressed": message["choices"][place]["value"]}
         await self._post(json.dumps({**given, "about": message["about"]}).encode())
 
-    def received(self) -> list[tuple[str, bytes]]:
+    async def received(self) -> list[tuple[str, bytes]]:
         files = [one["file"] for one in self._taken.values() if "file" in one]
         return [(file["name"], base64.b64decode(file["data"])) for file in files]
 
@@ -206,7 +210,7 @@ class TelegramSubject(Subject):
     async def be_odd(self) -> None:
         self.api.put({"message": "no message"})
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.api.texts
 
     def be_busy(self) -> None:
@@ -219,7 +223,7 @@ class TelegramSubject(Subject):
     async def press(self, place: int) -> None:
         self.api.press(self.api.messages[-1], place)
 
-    def received(self) -> list[tuple[str, bytes]]:
+    async def received(self) -> list[tuple[str, bytes]]:
         return self.api.documents
 
 
@@ -241,7 +245,7 @@ class SlackSubject(Subject):
     async def be_odd(self) -> None:
         await self.api.put({"type": "event_callback", "event": "no event"})
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.api.texts
 
     def be_busy(self) -> None:
@@ -253,7 +257,7 @@ class SlackSubject(Subject):
     async def press(self, place: int) -> None:
         await self.api.press(self.api.messages[-1], place)
 
-    def received(self) -> list[tuple[str, bytes]]:
+    async def received(self) -> list[tuple[str, bytes]]:
         return self.api.uploads
 
 
@@ -274,13 +278,13 @@ class DiscordSubject(Subject):
     async def be_odd(self) -> None:
         await self.api.put("INTERACTION_CREATE", {"id": "5"})
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.api.texts
 
     async def press(self, place: int) -> None:
         await self.api.press(self.api.sent[-1], place)
 
-    def received(self) -> list[tuple[str, bytes]]:
+    async def received(self) -> list[tuple[str, bytes]]:
         return self.api.uploads
 
 
@@ -300,7 +304,7 @@ class DingTalkSubject(Subject):
     async def be_odd(self) -> None:
         await self.api.put([1, 2, 3])
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.api.texts
 
     def be_busy(self) -> None:
@@ -326,7 +330,7 @@ class QQSubject(Subject):
     async def be_odd(self) -> None:
         await self.api.put("C2C_MESSAGE_CREATE", {"content": "nobody"})
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.api.texts
 
     def be_busy(self) -> None:
@@ -337,12 +341,12 @@ class QQSubject(Subject):
 
 
 @asynccontextmanager
-async def _fake() -> AsyncIterator[Subject]:
+async def _fake(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     yield FakeSubject()
 
 
 @asynccontextmanager
-async def _bridge() -> AsyncIterator[Subject]:
+async def _bridge(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     application = web.Application()
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     port = free_port()
@@ -357,9 +361,9 @@ async def _bridge() -> AsyncIterator[Subject]:
 
 def _over(
     api: Any, subject: Callable[..., Subject], **more: object
-) -> Callable[[], AbstractAsyncContextManager[Subject]]:
+) -> Made:
     @asynccontextmanager
-    async def made() -> AsyncIterator[Subject]:
+    async def made(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
         async with api.running() as running:
             yield subject(running, **more)
 
@@ -367,14 +371,14 @@ def _over(
 
 
 @asynccontextmanager
-async def _telegram_webhook() -> AsyncIterator[Subject]:
+async def _telegram_webhook(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     port = free_port()
     more = {"webhook_url": f"http://127.0.0.1:{port}/", "webhook_secret": SECRET, "listen": f"127.0.0.1:{port}"}
     async with botapi.running() as running:
         yield TelegramSubject(running, **more)
 
 
-SUBJECTS: dict[str, Callable[[], AbstractAsyncContextManager[Subject]]] = {
+SUBJECTS: dict[str, Made] = {
     "fake": _fake,
     "webhook": _bridge,
     "telegram": _over(botapi, TelegramSubject),

@@ -18,6 +18,7 @@ CONFIG = """
 server_name: {name}
 pid_file: {folder}/homeserver.pid
 report_stats: false
+bcrypt_rounds: 4
 signing_key_path: {folder}/signing.key
 media_store_path: {folder}/media
 macaroon_secret_key: {secret}

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
 from email.message import EmailMessage
 from pathlib import Path
 
@@ -15,10 +14,10 @@ from holdfast.store import aliases, inbox, log, outbox, sessions
 from holdfast.store.database import Transaction
 from holdfast.store.sqlite import open_sqlite
 from tests.fakes.clock import FakeClock
-from tests.gateway import mailserver
 from tests.gateway.keeper import Keeper
 from tests.gateway.mailserver import PASSWORD, MailServer
 from tests.gateway.program import POINTS
+from tests.gateway.synapse import free_port
 
 PEOPLE, MAILS = 4, 200
 AGENT = "agent@holdfast.test"
@@ -39,15 +38,9 @@ allow = ["*"]
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MailServer]:
-    with mailserver.running() as running:
-        yield running
-
-
-def settle(server: MailServer, home: Path, agent: str) -> None:
+def settle(mailserver: MailServer, home: Path, agent: str) -> None:
     home.mkdir()
-    text = CONFIG.format(agent=agent, password=PASSWORD, imap=server.imap, smtp=server.smtp)
+    text = CONFIG.format(agent=agent, password=PASSWORD, imap=mailserver.imap, smtp=mailserver.smtp)
     (home / "config.toml").write_text(text)
 
 
@@ -73,9 +66,9 @@ def text_of(mail: EmailMessage) -> str:
 
 @pytest.mark.clients
 @pytest.mark.timeout(300)
-async def test_two_hundred_mails_survive_deaths_at_every_point(server: MailServer, tmp_path: Path) -> None:
+async def test_two_hundred_mails_survive_deaths_at_every_point(mailserver: MailServer, tmp_path: Path) -> None:
     home, agent = tmp_path / "home", "storm@holdfast.test"
-    settle(server, home, agent)
+    settle(mailserver, home, agent)
     chance = random.Random(11)
     deaths = [f"{point}:{chance.choice((1, 2, 5, 8))}" for point in POINTS for _ in range(2)]
     chance.shuffle(deaths)
@@ -83,17 +76,17 @@ async def test_two_hundred_mails_survive_deaths_at_every_point(server: MailServe
     async with Keeper(home, deaths) as keeper:
         await until_connected(home, keeper)
         for number in range(MAILS):
-            await asyncio.to_thread(server.send, people[number % PEOPLE], agent, f"mail {number}")
+            await asyncio.to_thread(mailserver.send, people[number % PEOPLE], agent, f"mail {number}")
         extra = 0
         async with asyncio.timeout(200):
             while True:
                 keeper.check()
-                got = [await asyncio.to_thread(server.read, one) for one in people]
+                got = [await asyncio.to_thread(mailserver.read, one) for one in people]
                 count = sum(len({mail["Message-ID"] for mail in mails}) for mails in got)
                 if count >= MAILS + extra:
                     if keeper.is_calm:
                         break
-                    await asyncio.to_thread(server.send, people[0], agent, f"mail {MAILS + extra}")
+                    await asyncio.to_thread(mailserver.send, people[0], agent, f"mail {MAILS + extra}")
                     extra += 1
                 await asyncio.sleep(0.2)
         assert len(keeper.died) == len(deaths)
@@ -132,15 +125,15 @@ def log_of_deliveries(tx: Transaction, chat: str) -> list[str]:
 
 
 @pytest.mark.clients
-async def test_a_reply_belongs_to_the_mail_it_answers(server: MailServer, tmp_path: Path) -> None:
+async def test_a_reply_belongs_to_the_mail_it_answers(mailserver: MailServer, tmp_path: Path) -> None:
     home, agent = tmp_path / "home", "thread@holdfast.test"
-    settle(server, home, agent)
+    settle(mailserver, home, agent)
     async with Keeper(home, ()) as keeper, asyncio.timeout(60):
         await until_connected(home, keeper)
         await asyncio.to_thread(
-            server.send, "carol@holdfast.test", agent, "What now?", Subject="Plans", Message_ID="<first@x>"
+            mailserver.send, "carol@holdfast.test", agent, "What now?", Subject="Plans", Message_ID="<first@x>"
         )
-        while not (mails := await asyncio.to_thread(server.read, "carol@holdfast.test")):
+        while not (mails := await asyncio.to_thread(mailserver.read, "carol@holdfast.test")):
             keeper.check()
             await asyncio.sleep(0.1)
 
@@ -162,11 +155,11 @@ def platform(server: MailServer | None = None, **more: object) -> email.Email:
 
 
 @pytest.mark.clients
-async def test_what_the_server_says_decides_what_becomes_of_a_mail(server: MailServer) -> None:
+async def test_what_the_server_says_decides_what_becomes_of_a_mail(mailserver: MailServer) -> None:
     mail = Outgoing(chat="dan@holdfast.test", text="hello", key="out-1-1")
-    server.relay.troubles = ["451 come back later", "552 the mailbox is full"]
-    later, never, sent = [await platform(server).send(mail) for _ in range(3)]
-    nobody = await platform(smtp_port=mailserver.free_port()).send(mail)
+    mailserver.relay.troubles = ["451 come back later", "552 the mailbox is full"]
+    later, never, sent = [await platform(mailserver).send(mail) for _ in range(3)]
+    nobody = await platform(smtp_port=free_port()).send(mail)
 
     assert isinstance(later, Later)
     assert isinstance(never, Never)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,12 +30,6 @@ token = "{token}"
 allow = ["{person}"]
 tell_queued = false
 """
-
-
-@pytest.fixture(scope="module")
-def homeserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with synapse.running(tmp_path_factory.mktemp("synapse")) as url:
-        yield url
 
 
 class Scene:

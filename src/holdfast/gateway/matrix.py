@@ -71,8 +71,10 @@ class Matrix:
         self.limits = Limits(text=30_000, measure=utf8, keyed=True, edits=True, typing_seconds=20.0)
 
     async def receive(self, inlet: Inlet, position: str) -> None:
+        wait = 0  # at first we only want to know whether the server is there
         while True:
-            synced = await self._sync(position)
+            synced = await self._sync(position, wait)
+            wait = SYNC_SECONDS
             await inlet.connected()
             rooms = synced.get("rooms", {})
             for room_id in rooms.get("invite", {}):
@@ -86,10 +88,9 @@ class Matrix:
             await inlet.take(payloads, synced["next_batch"])
             position = synced["next_batch"]
 
-    async def _sync(self, position: str) -> Json:
+    async def _sync(self, position: str, wait: int) -> Json:
         token = self._client.access_token
-        wait = SYNC_SECONDS * 1000 if position else 0
-        method, path = Api.sync(token, since=position or None, timeout=wait, filter=FILTER)
+        method, path = Api.sync(token, since=position or None, timeout=wait * 1000, filter=FILTER)
         answer = await self._get(method, path, SYNC_SECONDS + 15)
         if "next_batch" not in answer:
             raise Unavailable(f"the server answered a sync with {str(answer)[:200]}")
