@@ -359,9 +359,7 @@ async def _bridge(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     await runner.cleanup()
 
 
-def _over(
-    api: Any, subject: Callable[..., Subject], **more: object
-) -> Made:
+def _over(api: Any, subject: Callable[..., Subject], **more: object) -> Made:
     @asynccontextmanager
     async def made(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
         async with api.running() as running:

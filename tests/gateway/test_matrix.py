@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,11 @@ from holdfast.store import inbox, sessions
 from holdfast.store.sqlite import open_sqlite
 from tests.fakes.clock import FakeClock
 from tests.gateway import synapse
-from tests.gateway.keeper import Keeper
-from tests.gateway.program import POINTS
+from tests.gateway.keeper import MESSAGES, Keeper, deaths
 from tests.gateway.synapse import Person
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
-ROOMS, MESSAGES, AWAY = 4, 200, 130
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(200 + MESSAGES)]
+ROOMS, AWAY = 4, 110
 CONFIG = """
 model = "scripted:echo"
 [agent]
@@ -47,18 +45,11 @@ async def set_scene(homeserver: str, home: Path, name: str) -> Scene:
     return Scene(home, Person(homeserver, person, theirs), user)
 
 
-def deaths(seed: int) -> list[str]:
-    """Each point several times, soon and later after a start, in an order of chance."""
-    chance = random.Random(seed)
-    found = [f"{point}:{chance.choice((1, 2, 3, 5, 8))}" for point in POINTS for _ in range(3)]
-    chance.shuffle(found)
-    return found
-
-
-async def test_two_hundred_messages_survive_deaths_at_every_point(homeserver: str, tmp_path: Path) -> None:
+async def test_messages_survive_deaths_at_every_point(homeserver: str, tmp_path: Path) -> None:
     scene = await set_scene(homeserver, tmp_path / "home", "storm")
     alice = scene.alice
-    async with Keeper(scene.home, deaths(seed=7)) as keeper:
+    dying = deaths(seed=7)
+    async with Keeper(scene.home, dying) as keeper:
         rooms = [await alice.invite(scene.agent) for _ in range(ROOMS)]
         for room in rooms:
             await alice.joined(room, 2)
@@ -66,7 +57,7 @@ async def test_two_hundred_messages_survive_deaths_at_every_point(homeserver: st
             await alice.say(rooms[number % ROOMS], f"message {number}")
             if number % 20 == 0:
                 await alice.listen(0.5)
-        async with asyncio.timeout(200):
+        async with asyncio.timeout(100 + MESSAGES):
             extra = 0
             while sum(map(len, alice.heard.values())) < MESSAGES or not keeper.is_calm:
                 keeper.check()
@@ -75,7 +66,7 @@ async def test_two_hundred_messages_survive_deaths_at_every_point(homeserver: st
                     extra += 1
                 await alice.listen(0.5)
         await alice.listen(2)
-        assert len(keeper.died) == 12
+        assert len(keeper.died) == len(dying)
     await alice.close()
 
     for place, room in enumerate(rooms):
