@@ -86,6 +86,32 @@ async def test_a_connection_that_fails_is_begun_anew_from_where_it_was(tmp_path:
     assert found.error_at is not None
 
 
+async def test_a_library_that_does_not_hear_that_it_should_stop_is_told_again(tmp_path: Path) -> None:
+    channel, told = FakeChannel(), []
+    stage = await set_up(tmp_path, model="echo")
+
+    class Deaf(FakeConnection):
+        async def receive(self, inlet: object, position: str) -> None:
+            while len(told) < 2:
+                try:
+                    await super().receive(inlet, position)  # type: ignore[arg-type]
+                except asyncio.CancelledError:
+                    told.append("stop")
+            raise asyncio.CancelledError
+
+    @asynccontextmanager
+    async def connect(options: Options, clock: Clock) -> AsyncIterator[Platform]:
+        yield Deaf(channel)
+
+    link = Link(stage.engine, settings(tmp_path), "fake", connect, no_index)
+    task = asyncio.create_task(link.work())
+    await row(stage, state="connected")
+    await stop(task)
+
+    assert told == ["stop", "stop"]
+    await row(stage, state="off")
+
+
 async def test_wrong_settings_are_shown_and_touch_no_other_platform(tmp_path: Path) -> None:
     channel = FakeChannel()
     stage = await set_up(tmp_path, model="echo")

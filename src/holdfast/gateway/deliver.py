@@ -14,7 +14,8 @@ import msgspec
 
 from holdfast.engine.bell import Bell
 from holdfast.engine.hand import Ground
-from holdfast.engine.together import stop, whole
+from holdfast.engine.together import whole
+from holdfast.gateway.lines import Lines
 from holdfast.gateway.port import Fate, Later, Never, Outgoing, Platform, Sent, Unsure, reason
 from holdfast.gateway.split import split
 from holdfast.model.times import DAY, SECOND
@@ -63,7 +64,7 @@ class Deliverer:
         self._files = files
         self._lock = lock
         self._pace = pace
-        self._chats: dict[str, asyncio.Task[None]] = {}
+        self._lines = Lines(f"deliveries of {name}", self._serve)
         self._closed_until = 0.0
         """The platform takes nothing from anybody before then, on the monotonic clock."""
 
@@ -74,7 +75,7 @@ class Deliverer:
                 while True:
                     await bell.wait(await self._start_all())
         finally:
-            await stop(*self._chats.values())
+            await self._lines.close()
 
     async def _start_all(self) -> float:
         """Set every chat going that has something to deliver; how long to wait for the next one."""
@@ -83,14 +84,15 @@ class Deliverer:
         if closed > 0:
             return min(closed, LOOK_SECONDS)
         for head in await self._ground.database.read(outbox.heads, self._name):
-            if head.chat in self._chats:
+            if head.chat in self._lines:
+                self._lines.begin(head.chat)
                 continue
             if head.state == "sending" and not await self._is_left(head):
                 continue
             if head.due_at > now:
                 wait = min(wait, (head.due_at - now) / SECOND)
                 continue
-            self._begin(head.chat)
+            self._lines.begin(head.chat)
         return wait
 
     async def _is_left(self, delivery: Delivery) -> bool:
@@ -104,16 +106,6 @@ class Deliverer:
             return False
         await self._doubt(delivery, "its sender was cut off before the platform's answer was written down")
         return True
-
-    def _begin(self, chat: str) -> None:
-        task = asyncio.create_task(self._serve(chat), name=f"deliver {self._name} {chat}")
-        self._chats[chat] = task
-        task.add_done_callback(lambda done: self._over(chat, done))
-
-    def _over(self, chat: str, task: "asyncio.Task[None]") -> None:
-        del self._chats[chat]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("%s: deliveries to %s are at a stand: %s", self._name, chat, reason(error))
 
     async def _serve(self, chat: str) -> None:
         """What is due for one chat, in order."""
@@ -154,10 +146,10 @@ class Deliverer:
             )
             for number, text in enumerate(texts, 1)
         ]
-        folder = self._files / (delivery.session_id or "")
+        folder = (self._files / (delivery.session_id or "")).resolve()
         for name in message.files:
-            path, key = folder / Path(name).name, f"{delivery.id}-{len(parts) + 1}"
-            there = path.is_file()
+            path, key = (folder / name).resolve(), f"{delivery.id}-{len(parts) + 1}"
+            there = path.is_relative_to(folder) and path.is_file()
             text = path.name if there else f"(The file {path.name} is no longer there.)"
             parts.append(Outgoing(chat=delivery.chat, text=text, key=key, file=path if there else None))
         return parts

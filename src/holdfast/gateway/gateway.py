@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from holdfast.engine import replies
 from holdfast.engine.engine import Engine
-from holdfast.engine.together import all_of, stop
+from holdfast.engine.together import all_of, stop, whole
 from holdfast.gateway import rules
 from holdfast.gateway.attend import Attendant
 from holdfast.gateway.choose import connect
 from holdfast.gateway.deliver import Deliverer, Pace
+from holdfast.gateway.desk import Desk, Place
 from holdfast.gateway.inlet import Intake
 from holdfast.gateway.port import Connect, Options, Platform, reason
-from holdfast.gateway.router import Place, Router
+from holdfast.gateway.router import Router
 from holdfast.gateway.rules import Rules
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.model.session import Session
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 WAIT_SECONDS = 2.0
 """How often a platform is asked for that another worker serves."""
+STOP_SECONDS = 2.0
+"""How soon a connection is told again to stop."""
 RECONNECT = Pace(first=1.0, last=60.0)
 
 Find = Callable[[], Awaitable["SearchIndex"]]
@@ -105,7 +108,8 @@ class Link:
             intake = Intake(self._ground, self._name, platform.read)
             attendant = Attendant(self._ground, self._name, platform, stream=self._rules.stream, lock=self._lock)
             place = Place(self._engine, self._settings, self._name, platform, self._rules)
-            router = Router(place, find=self._find, attend=attendant.begin)
+            desk = Desk(place, find=self._find, attend=attendant.begin)
+            router = Router(self._ground, self._name, platform.read, desk)
             deliverer = Deliverer(
                 self._ground,
                 self._name,
@@ -134,8 +138,22 @@ class Link:
 
 
 async def _until_lost(platform: Platform, intake: Intake, position: str) -> None:
-    await platform.receive(intake, position)
+    receiving = asyncio.ensure_future(platform.receive(intake, position))
+    try:
+        await asyncio.wait({receiving})
+    finally:
+        await whole(_silence(receiving))
+    receiving.result()
     raise Unavailable("the platform ended the connection")
+
+
+async def _silence(receiving: "asyncio.Future[None]") -> None:
+    """A library that loses being told to stop, as Python 3.11's `wait_for` does, is told again."""
+    while not receiving.done():
+        receiving.cancel()
+        await asyncio.wait({receiving}, timeout=STOP_SECONDS)
+    if not receiving.cancelled():
+        receiving.exception()  # it is passed on, unless we are stopping
 
 
 class Gateway:
