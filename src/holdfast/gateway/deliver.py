@@ -17,7 +17,7 @@ from holdfast.engine.hand import Ground
 from holdfast.engine.together import whole
 from holdfast.gateway.lines import Lines
 from holdfast.gateway.port import Fate, Later, Never, Outgoing, Platform, Sent, Unsure, reason
-from holdfast.gateway.split import split
+from holdfast.gateway.split import sendable, split
 from holdfast.model.times import DAY, SECOND
 from holdfast.store import outbox, workers
 from holdfast.store.database import Transaction
@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 MARK = "(This may be a repeat.) "
 LOOK_SECONDS = 5.0
 """How often the outbox is looked at, should nobody ring."""
-SEND_SECONDS = 20.0
-"""How long a platform may take to answer."""
 GIVE_UP = 3 * DAY
 """How long a platform that takes nothing is tried."""
 
@@ -134,7 +132,7 @@ class Deliverer:
     def _parts(self, delivery: Delivery) -> list[Outgoing]:
         """The messages that a delivery comes to, always the same ones; what can be pressed stands under the last text."""
         message, limits = delivery.message, self._platform.limits
-        texts = split(message.text, limits.text - limits.measure(MARK), limits.measure)
+        texts = split(sendable(message.text), limits.text - limits.measure(MARK), limits.measure)
         parts = [
             Outgoing(
                 chat=delivery.chat,
@@ -157,11 +155,12 @@ class Deliverer:
     async def _hand_over(self, delivery: Delivery, part: Outgoing) -> Fate:
         if delivery.unsure and not self._platform.limits.keyed:
             part = msgspec.structs.replace(part, text=MARK + part.text)
+        seconds = self._platform.limits.answer_seconds
         try:
-            async with asyncio.timeout(SEND_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await self._ask(delivery, part)
         except TimeoutError:
-            return Unsure(f"the platform did not answer within {SEND_SECONDS:.0f} s")
+            return Unsure(f"the platform did not answer within {seconds:g} s")
         except Exception as e:
             logger.exception("%s: sending %s broke", self._name, delivery.id)
             return Unsure(reason(e))
