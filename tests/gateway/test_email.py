@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine.together import stop
 from holdfast.gateway import email
 from holdfast.gateway.port import Later, Never, Options, Outgoing, Sent
+from holdfast.model.errors import Unavailable
 from holdfast.model.event import TurnEnded
 from holdfast.store import aliases, inbox, log, outbox, sessions
 from holdfast.store.database import Transaction
 from holdfast.store.sqlite import open_sqlite
+from tests.contract.test_channel import Notes
 from tests.fakes.clock import FakeClock
 from tests.gateway.keeper import MESSAGES, Keeper, deaths
 from tests.gateway.mailserver import PASSWORD, MailServer
@@ -226,3 +229,27 @@ def test_attachments_come_along() -> None:
 
     [found] = platform().read(made.as_bytes().decode("utf-8", "surrogateescape")).attachments
     assert (found.name, found.media_type, found.size) == ("a plan.pdf", "application/pdf", 6)
+
+
+@pytest.mark.clients
+async def test_of_a_mail_that_is_too_long_only_the_words_are_read(mailserver: MailServer, tmp_path: Path) -> None:
+    box: dict[str, object] = {"address": "long@holdfast.test", "password": PASSWORD, "imap_security": "none"}
+    made, here = EmailMessage(), platform(mailserver, imap_port=mailserver.imap, **box)
+    made["From"], made["Message-ID"] = "a@x.test", "<long@x>"
+    made.set_content("see there")
+    made.add_attachment(b"x" * 16 * 1024 * 1024, maintype="application", subtype="pdf", filename="plan.pdf")
+    notes = Notes()
+    receiving = asyncio.create_task(here.receive(notes, ""))
+    await notes.until_connected(receiving)
+    await asyncio.to_thread(mailserver.relay.deliver, "a@x.test", ["long@holdfast.test"], made.as_bytes())
+    await notes.until(1)
+    await stop(receiving)
+    [content] = notes.payloads
+    assert isinstance(content, bytes)
+    read = here.read(content.decode("utf-8", "surrogateescape"))
+    [found] = read.attachments
+
+    assert len(content) < 300_000
+    assert (read.text, found.name, found.size) == ("see there", "plan.pdf", None)
+    with pytest.raises(Unavailable, match="not read whole"):
+        await here.fetch(found, tmp_path / "plan.pdf", 100_000_000)

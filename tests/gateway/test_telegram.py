@@ -108,6 +108,9 @@ async def test_files_are_fetched_within_their_limit(api: BotApi, platform: teleg
     assert (tmp_path / "a").read_bytes() == b"content"
     with pytest.raises(TooLarge):
         await platform.fetch(attachment, tmp_path / "b", 3)
+    api.tells_sizes = False
+    with pytest.raises(TooLarge):
+        await platform.fetch(attachment, tmp_path / "b", 3)
 
 
 def message(**more: object) -> dict[str, object]:
