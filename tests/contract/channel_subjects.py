@@ -70,6 +70,10 @@ class Subject:
         """The files that Alice has got."""
         raise NotImplementedError
 
+    async def saw_typing(self) -> bool:
+        """Whether Alice was shown that the agent types."""
+        raise NotImplementedError
+
 
 Made = Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[Subject]]
 
@@ -115,6 +119,9 @@ class FakeSubject(Subject):
 
     async def received(self) -> list[tuple[str, bytes]]:
         return [(one.file.name, one.file.read_bytes()) for one in self.channel.arrived if one.file is not None]
+
+    async def saw_typing(self) -> bool:
+        return self.chat in self.channel.typed
 
 
 class Bridge(Subject):
@@ -226,6 +233,9 @@ class TelegramSubject(Subject):
     async def received(self) -> list[tuple[str, bytes]]:
         return self.api.documents
 
+    async def saw_typing(self) -> bool:
+        return bool(self.api.actions)
+
 
 class SlackSubject(Subject):
     kind, chat, gone = "slack", "D1", "GONE"
@@ -286,6 +296,9 @@ class DiscordSubject(Subject):
 
     async def received(self) -> list[tuple[str, bytes]]:
         return self.api.uploads
+
+    async def saw_typing(self) -> bool:
+        return self.chat in self.api.typed
 
 
 class DingTalkSubject(Subject):

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from nio import TypingNoticeEvent
 
 from tests.contract.channel_subjects import Made, Subject
 from tests.gateway import synapse
@@ -111,6 +112,12 @@ class MatrixSubject(Subject):
         files = [event["content"] for event in await self._events() if event["content"].get("msgtype") == "m.file"]
         found = [await self._alice.client.download(one["url"]) for one in files]
         return [(one["body"], bytes(answer.body)) for one, answer in zip(files, found, strict=True)]
+
+    async def saw_typing(self) -> bool:
+        answer = await self._alice.client.sync(timeout=0)
+        room = answer.rooms.join.get(self.chat)
+        typing = [event for event in room.ephemeral if isinstance(event, TypingNoticeEvent)] if room else []
+        return any(self._agent in event.users for event in typing)
 
     def be_busy(self) -> None:
         self._passage.troubles = ["busy"]

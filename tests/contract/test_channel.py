@@ -19,6 +19,7 @@ from tests.contract.server_subjects import SUBJECTS as SERVERS
 SUBJECTS = STAND_INS | SERVERS
 pytestmark = [
     pytest.mark.clients,
+    pytest.mark.timeout(180),  # the first one of a kind starts a server
     pytest.mark.filterwarnings("ignore::telegram.warnings.PTBDeprecationWarning"),  # the library warns itself
 ]
 
@@ -273,3 +274,14 @@ async def test_signs_of_typing_disturb_nobody(subject: Subject) -> None:
         await platform.typing(subject.gone or subject.chat)
 
     assert await subject.heard() == []
+
+
+@all_but("webhook", "slack", "dingtalk", "qq", "email")
+async def test_signs_of_typing_are_shown_where_there_are_some(subject: Subject) -> None:
+    notes = Notes()
+    async with receiving(subject, notes) as platform:
+        before = await subject.saw_typing()
+        await platform.typing(subject.chat)
+
+        assert not before
+        assert await subject.saw_typing()

@@ -170,7 +170,7 @@ def running() -> Iterator[MailServer]:
 
 
 def _wait(imap: int, lmtp: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         assert server.poll() is None, log.read_text() if log.exists() else "it did not start"
         with (

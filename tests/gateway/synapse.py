@@ -53,7 +53,7 @@ handlers: {file: {class: logging.FileHandler, filename: FOLDER/synapse.log, form
 root: {level: WARNING, handlers: [file]}
 disable_existing_loggers: false
 """
-STARTS_SECONDS = 40
+STARTS_SECONDS = 120
 
 
 def free_port() -> int:

@@ -45,9 +45,12 @@ async def test_one_worker_serves_a_platform_and_another_takes_over_when_it_is_go
             assert not second.arrived
             await one.database.write(workers.bury, one.worker_id, "it is dead", at=1)
             await row(two, state="connected", worker_id=two.worker_id)
-            await service.aclose()  # until it sees that it was replaced, the buried one may still answer
-            await second.say("are you there?")
+            await first.say("are you there?")  # the buried one may still bring what it hears, but deals with nothing
             await second.until(lambda: any("are you there?" in text for text in second.texts))
+            await service.aclose()
+
+    assert [message.text for message in first.arrived] == ["You said: hello"]
+    assert [message.text for message in second.arrived].count("You said: are you there?") == 1
 
 
 async def test_a_worker_that_leaves_lets_go_of_its_platforms(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def status(*, as_json: bool) -> None:
             render.day(int(str(one["since_at"]))) if one["since_at"] else "",
             f"{one['received']} received, {one['waiting']} waiting, {one['dead']} dead",
             f"{one['to_send']} to send, {one['unknown']} unknown, {one['failed']} failed",
-            str(one["error"]),
+            f"{one['error']} ({one['error_at']})" if one["error_at"] else str(one["error"]),
         ]
         for one in shown
     ]
