@@ -158,5 +158,6 @@ def test_what_cannot_be_scheduled_is_refused(holdfast: Holdfast) -> None:
     assert "never comes" in holdfast("cron", "add", "0 0 31 2 *", "x").err
     assert "no time zone" in holdfast("cron", "add", "* * * * *", "x", "--timezone", "Mars").err
     assert "is no chat" in holdfast("cron", "add", "* * * * *", "x", "--deliver", "nowhere").err
+    assert "no [gateway.pigeon]" in holdfast("cron", "add", "* * * * *", "x", "--deliver", "pigeon:1").err
     assert "nothing to say" in holdfast("cron", "add", "* * * * *", " ").err
     assert holdfast("cron", "remove", "cron-none").code == 3

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from holdfast.engine.together import stop
 from holdfast.gateway.deliver import Pace
 from holdfast.gateway.gateway import Gateway, Link, tell
@@ -145,12 +147,18 @@ async def test_a_kind_that_is_not_known_stops_the_start(tmp_path: Path) -> None:
         model="scripted:echo",
         gateway=GatewaySettings(platforms={"pigeon": Given()}),
     )
-    try:
+    with pytest.raises(Invalid, match="no platform 'pigeon'; known are webhook, email"):
         Gateway(stage.engine, given, no_index)
-    except Invalid as e:
-        assert "no platform 'pigeon'; known are webhook, email" in str(e)
-    else:
-        raise AssertionError("it started")
+
+
+@pytest.mark.parametrize(("home", "why"), [("nowhere", "is no chat"), ("pigeon:1", r"there is no \[gateway.pigeon\]")])
+async def test_a_home_channel_that_is_none_stops_the_start(tmp_path: Path, home: str, why: str) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    gateway = GatewaySettings(home_channel=home, platforms={"fake": Given(ALICE)})
+    given = Settings(home=tmp_path, store="sqlite:///x", model="scripted:echo", gateway=gateway)
+
+    with pytest.raises(Invalid, match=why):
+        Gateway(stage.engine, given, no_index, {"fake": connecting(FakeChannel())})  # type: ignore[dict-item]
 
 
 async def test_notices_reach_their_chat_and_the_home_channel(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ class Gateway:
     ) -> None:
         self._engine = engine
         self._settings = settings
+        _check_home(settings)
         self._links = [
             Link(engine, settings, name, connect(str(given.get("kind", name)), kinds), find)
             for name, given in settings.gateway.platforms.items()
@@ -192,6 +193,16 @@ class Gateway:
     async def _tell_home(self, notice: str) -> None:
         assert self._settings.gateway.home_channel is not None, "it was looked at"
         await tell(self._engine, self._settings.gateway.home_channel, notice)
+
+
+def _check_home(settings: Settings) -> None:
+    """Raises Invalid for a home channel that nobody could ever be told anything in."""
+    home = settings.gateway.home_channel
+    if home is None:
+        return
+    platform = outbox.address_of(home).platform
+    if platform not in settings.gateway.platforms:
+        raise Invalid(f"[gateway] home_channel: there is no [gateway.{platform}]")
 
 
 async def tell(engine: Engine, where: str, text: str, session_id: str | None = None) -> None:
