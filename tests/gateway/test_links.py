@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from holdfast.settings import Options as Given
 from holdfast.settings import Settings
 from holdfast.store import aliases, platforms, sessions, workers
 from holdfast.store.platforms import Platform as Row
+from holdfast.store.sqlite import open_sqlite
 from tests.engine.stage import Stage, set_up
 from tests.fakes.channel import FakeChannel, FakeConnection, connecting
 from tests.gateway.hall import ALICE, no_index, opened, settings
@@ -89,6 +91,38 @@ async def test_a_connection_that_fails_is_begun_anew_from_where_it_was(tmp_path:
     assert positions == ["", "here"]
     assert found.error == "the cable was cut"
     assert found.error_at is not None
+
+
+class Flaky:
+    """A store that is away for the first writes of a kind."""
+
+    def __init__(self, inner: Any, works: list[object]) -> None:
+        self._inner = inner
+        self._works = works
+
+    async def write(self, work: Any, *args: Any, **kwargs: Any) -> Any:
+        if work in self._works:
+            self._works.remove(work)
+            raise Unavailable("the store is away")
+        return await self._inner.write(work, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+async def test_a_store_that_is_away_for_a_while_does_not_end_the_service(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    away = [platforms.take, platforms.note, platforms.take]
+    store: Any = Flaky(await open_sqlite(tmp_path / "holdfast.db"), [*away])
+    stage = await set_up(tmp_path, model="echo", database=store)
+    pace = Pace(first=0.05, last=1.0)
+    link = Link(stage.engine, settings(tmp_path), "fake", connecting(channel), no_index, pace)  # type: ignore[arg-type]
+    task = asyncio.create_task(link.work())
+    await channel.say("hello")
+    await channel.until(lambda: bool(channel.arrived))
+    await stop(task)
+
+    assert channel.texts == ["You said: hello"]
 
 
 async def test_a_library_that_does_not_hear_that_it_should_stop_is_told_again(tmp_path: Path) -> None:

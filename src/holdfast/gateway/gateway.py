@@ -56,14 +56,13 @@ class Link:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def work(self) -> None:
-        """Serve the platform until cancelled."""
+        """Serve the platform until cancelled: a platform or a store that is away is tried again."""
         failures = 0
         try:
             while True:
-                position = await self._take()
                 began = self._ground.clock.monotonic()
                 try:
-                    await self._serve(position)
+                    await self._serve(await self._take())
                     error = "the connection was closed"
                 except Invalid as e:
                     logger.warning("%s is not served: %s", self._name, e)
@@ -91,8 +90,11 @@ class Link:
             await asyncio.sleep(WAIT_SECONDS)
 
     async def _note(self, state: platforms.Link, error: str) -> None:
-        at = self._ground.clock.now()
-        await self._ground.database.write(platforms.note, self._name, self._ground.worker_id, state, error=error, at=at)
+        at, me = self._ground.clock.now(), self._ground.worker_id
+        try:
+            await self._ground.database.write(platforms.note, self._name, me, state, error=error, at=at)
+        except HoldfastError as e:
+            logger.warning("%s: how it is could not be written down: %s", self._name, e)
 
     async def _release(self) -> None:
         try:
