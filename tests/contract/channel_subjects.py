@@ -70,6 +70,10 @@ class Subject:
         """The files that Alice has got."""
         raise NotImplementedError
 
+    async def hang_up(self) -> None:
+        """The platform closes the connection."""
+        raise NotImplementedError
+
     async def saw_typing(self) -> bool:
         """Whether Alice was shown that the agent types."""
         raise NotImplementedError
@@ -246,6 +250,9 @@ class SlackSubject(Subject):
         )
         self.api = api
 
+    async def hang_up(self) -> None:
+        await self.api.close()
+
     async def say(self, text: str) -> None:
         self._last = await self.api.say(text)
 
@@ -279,6 +286,9 @@ class DiscordSubject(Subject):
         super().__init__({"token": "token-1", "api_url": f"{api.url}/api", "gateway_url": gateway})
         self.api = api
 
+    async def hang_up(self) -> None:
+        await self.api.close()
+
     async def say(self, text: str) -> None:
         self._last = await self.api.say(text)
 
@@ -308,6 +318,9 @@ class DingTalkSubject(Subject):
         super().__init__({"client_id": "robot", "client_secret": "secret", "open_url": api.url})
         self.api = api
 
+    async def hang_up(self) -> None:
+        await self.api.close()
+
     async def say(self, text: str) -> None:
         self._last = await self.api.say(text)
 
@@ -333,6 +346,9 @@ class QQSubject(Subject):
     def __init__(self, api: qqapi.QQApi) -> None:
         super().__init__({"app_id": "1", "secret": "secret", "api_url": api.url, "token_url": f"{api.url}/token"})
         self.api = api
+
+    async def hang_up(self) -> None:
+        await self.api.close()
 
     async def say(self, text: str) -> None:
         self._last = await self.api.say(text)

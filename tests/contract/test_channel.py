@@ -285,3 +285,28 @@ async def test_signs_of_typing_are_shown_where_there_are_some(subject: Subject) 
 
         assert not before
         assert await subject.saw_typing()
+
+
+@all_but("fake", "webhook", "telegram", "telegram webhook", "matrix", "email")  # there nothing stays open
+async def test_a_connection_that_the_platform_closes_is_opened_anew(subject: Subject) -> None:
+    notes = Notes()
+
+    async def keep() -> None:
+        """As the gateway does it."""
+        while True:
+            try:
+                async with subject.connect() as platform:
+                    await platform.receive(notes, notes.position)
+            except Unavailable:
+                await asyncio.sleep(0.1)
+
+    keeping = asyncio.create_task(keep())
+    await notes.until_connected(keeping)
+    await subject.say("before")
+    await notes.until(1)
+    notes.begin_anew()
+    await subject.hang_up()
+    await notes.until_connected(keeping)
+    await subject.say("after")
+    await notes.until_so(lambda: any("after" in str(one) for one in notes.payloads))
+    await stop(keeping)
