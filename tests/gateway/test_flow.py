@@ -210,6 +210,10 @@ async def test_strangers_get_a_code_once_and_nothing_else(tmp_path: Path) -> Non
         await channel.say("let me in", person="mallory", chat="m")
         await channel.say("let me in!", person="mallory", chat="m")
         [told] = await hall.replies(1)
+        await channel.until(lambda: len(channel.acknowledged) == 2)
+        async with asyncio.timeout(20):
+            while await hall.database.read(inbox.depths):
+                await asyncio.sleep(0.02)
         code = told.partition("pair ")[2][:9]
         let_in = await hall.database.write(people.let_in, code, at=hall.stage.engine.ground.clock.now())
         await channel.say("now?", person="mallory", chat="m")
