@@ -42,6 +42,7 @@ from holdfast.tools.builtin import builtin
 from holdfast.tools.process import ProcessTool
 from holdfast.tools.recall import PAGE_CHARS, Recall
 from holdfast.tools.registry import Toolbox
+from holdfast.tools.send_file import SendFile
 from holdfast.tools.terminal import without_secrets
 
 logger = logging.getLogger(__name__)
@@ -259,7 +260,8 @@ async def _toolbox(
     process = ProcessTool(registry, database, home=settings.home)
     # A page takes a tenth of the window at most, so that one can be read where there is room for little else.
     recall = Recall(database, min(PAGE_CHARS, window(settings, settings.model) * BYTES_PER_TOKEN // 10))
-    tools = [*builtin(environment, home=settings.home, start_background=process.start), process, recall]
+    send_file = SendFile(database, home=settings.home)
+    tools = [*builtin(environment, home=settings.home, start_background=process.start), process, recall, send_file]
     if not settings.mcp:
         yield Toolbox(tools)
         return

@@ -45,9 +45,9 @@ async def serve(app: App, started: Started, stopping: asyncio.Event) -> None:
 async def platforms_and_schedules(engine: Engine, app: App) -> AsyncIterator[None]:
     """While this lasts, messaging platforms are served and schedules kept."""
     tz = config.environment().get("TZ", "")
+    gateway = Gateway(engine, app.settings, app.search)
     tasks = [asyncio.create_task(Cron(engine, app.settings.model, tz).work(), name="cron")]
     if app.settings.gateway.platforms:
-        gateway = Gateway(engine, app.settings, app.search)
         tasks.append(asyncio.create_task(gateway.work(), name="gateway"))
     try:
         yield

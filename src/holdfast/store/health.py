@@ -9,10 +9,13 @@ import apsw
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.store import files, migrate, sqlite_connection, verify, workers
+from holdfast.model.times import iso
+from holdfast.store import files, migrate, processes, sqlite_connection, verify, workers
+from holdfast.store.database import Transaction
 from holdfast.store.sqlite_connection import SqliteTransaction
 from holdfast.store.workers import Worker
 
+COMMAND_CHARS = 80
 LITTLE_BYTES = 200_000_000
 """Free space below which the next messages are at risk; arbitrary."""
 
@@ -81,4 +84,15 @@ def _look_inside(connection: apsw.Connection, path: Path, health: Health) -> Non
     if status.applied:
         health.sessions, health.events = verify.count(tx)
     if status.applied and status.pending == 0:
-        health.workers = workers.alive(tx)
+        look_who_runs(tx, health)
+
+
+def look_who_runs(tx: Transaction, health: Health) -> None:
+    """The workers that live, and processes that nobody has ended."""
+    health.workers = workers.alive(tx)
+    for process in processes.live(tx):
+        if process.expired_at is not None:
+            health.warnings.append(
+                f"process {process.id} of session {process.session_id} is past its time to live since "
+                f"{iso(process.expired_at)}: {process.command[:COMMAND_CHARS]}; 'holdfast ps kill {process.id}' ends it"
+            )
