@@ -80,7 +80,7 @@ class Engine:
         self.ground = ground
         self._coordinator = coordinator
         self._default_model = default_model
-        self._watch = Watch(ground, coordinator.serves)
+        self._watch = Watch(ground, coordinator.serves, coordinator.so_far)
         self.titles: Titles | None = None
         """What gives titles to sessions without one, where that is wanted."""
         self.owned = Owning(ground, coordinator.bury_if_gone)
@@ -118,7 +118,7 @@ class Engine:
 
     async def freshen_channel(self, channel: str | None) -> bool:
         """Have the channel's session reset if it is due for that and nothing holds it back; whether that was done."""
-        if channel is None:
+        if channel is None or not self.resets.ever(channel):
             return False
         current = await self.ground.database.read(aliases.current, channel)
         return current is not None and (await self.freshen(current)).id != current
@@ -280,6 +280,27 @@ class Engine:
     def news(self, session_id: str, *, after: int = 0) -> AsyncGenerator[News, None]:
         """As `watch`, for a face that shows words once they are safe, and tells of turns that broke."""
         return self._watch.all(session_id, after=after, kept=True)
+
+    def events(self, session_id: str, *, after: int = 0) -> AsyncGenerator[News, None]:
+        """As `watch`, for one who may come in the middle of a reply, and may come again: see `Watch.all`."""
+        return self._watch.all(session_id, after=after, so_far=True)
+
+    @property
+    def in_hand(self) -> int:
+        """How many sessions this worker plays at the moment."""
+        return self._coordinator.in_hand
+
+    async def change(self, session_id: str, work: Callable[[Transaction], Session]) -> Session:
+        """Have something done to a whole session. A holder that is certainly gone stands in nobody's way.
+
+        Raises what the function raises, such as Busy while a living worker holds the session.
+        """
+        try:
+            return await self.ground.database.write(work)
+        except Busy:
+            if await self._coordinator.bury_dead_holder(session_id) is None:
+                raise
+            return await self.ground.database.write(work)
 
     async def resume(self, session_id: str) -> None:
         """Go on with a turn that was left open, though nobody said anything new."""
