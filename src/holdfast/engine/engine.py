@@ -298,9 +298,13 @@ class Engine:
         try:
             return await self.ground.database.write(work)
         except Busy:
-            if await self._coordinator.bury_dead_holder(session_id) is None:
+            if not await self.free_from_the_dead(session_id):
                 raise
             return await self.ground.database.write(work)
+
+    async def free_from_the_dead(self, session_id: str) -> bool:
+        """Take the session from its holder if that is certainly gone; whether it was."""
+        return await self._coordinator.bury_dead_holder(session_id) is not None
 
     async def resume(self, session_id: str) -> None:
         """Go on with a turn that was left open, though nobody said anything new."""
