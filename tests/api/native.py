@@ -98,6 +98,11 @@ class Listener:
     def last(self) -> int:
         return self.events[-1]["seq"] if self.events else 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the end of the turn was heard."""
+        return any(event["kind"] == "turn_ended" for event in self.events)
+
     def headers(self) -> dict[str, str]:
         return {"accept": "text/event-stream"} | ({"last-event-id": str(self.last)} if self.last else {})
 
