@@ -1,5 +1,6 @@
 """A native route as a fact: what it takes, what it answers with, and who sees to it. The OpenAPI document is made of these."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,8 @@ class Door:
     query: type[asked.Asked] = asked.Nothing
     body: type[asked.Asked] | None = None
     status: int = 200
+    large: bool = False
+    """Whether the answer may be so long that it is written beside the event loop."""
 
     async def enter(self, request: Request) -> Response:
         """Read what was asked, have it seen to, and answer."""
@@ -68,7 +71,8 @@ class Door:
         if isinstance(answer, Response):
             return answer
         said = answer if isinstance(answer, Said) else Said(answer, self.status, {})
-        return Response(dump(said.document), said.status, said.headers, media_type="application/json")
+        text = await asyncio.to_thread(dump, said.document) if self.large else dump(said.document)
+        return Response(text, said.status, said.headers, media_type="application/json")
 
 
 def _query(request: Request, kind: type[asked.Asked]) -> asked.Asked:

@@ -34,7 +34,7 @@ async def events(call: Call) -> Json | Response:
     """The log behind an event: one page of it, or with `Accept: text/event-stream` all that is there and all that comes."""
     query: asked.PageAsked = call.query
     session = await session_of(call)
-    if STREAM in call.request.headers.get("accept", ""):
+    if STREAM in call.request.headers.get("accept", "") and call.request.method != "HEAD":
         after = _last_seen(call, query.after)
         headers = {"x-session-id": session.id, "x-session-epoch": str(session.summary.epoch)}
         return stream.EventStream(_pieces(call, session.id, after), headers)
