@@ -42,12 +42,12 @@ def test_a_session_is_the_same_for_the_api_and_the_command(server: Server, http:
     assert http.get(f"/v1/sessions/{one[:20]}").json()["id"] == one
 
 
-def test_a_list_has_pages_and_filters(http: httpx.Client) -> None:
-    made = {begin(http, model="scripted:tools", title="paged") for _ in range(5)}
+def test_a_list_has_pages_and_filters(server: Server, http: httpx.Client) -> None:
+    made = {begin(http, model=server.model("fails"), title="paged") for _ in range(5)}
     found: list[str] = []
     cursor: dict[str, str] = {}
     while True:
-        page = http.get("/v1/sessions", params={"limit": 2, "model": "scripted:tools", **cursor}).json()
+        page = http.get("/v1/sessions", params={"limit": 2, "model": server.model("fails"), **cursor}).json()
         found += [one["id"] for one in page["sessions"]]
         if page["next"] is None:
             break

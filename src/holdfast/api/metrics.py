@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 import holdfast
 from holdfast.api.doors import Call
+from holdfast.api.house import House
 from holdfast.engine.census import Census, take_census
 from holdfast.engine.janitor import first_look
 from holdfast.identity import identity
@@ -15,51 +16,43 @@ from holdfast.store.database import Transaction
 
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels = Mapping[str, object]
-Rows = Iterable[tuple[Labels, float]]
+Rows = Iterable[tuple[Labels, int]]
 Depths = list[tuple[str, str, int]]
+PLACES = ("owned", "waiting", "quarantined", "leaked", "ended")
 
 
 async def metrics(call: Call) -> Response:
     """Counts of requests, sessions, turns, workers and messages of platforms."""
-    census, living, waiting, sending = await call.house.database.read(_counts)
-    house = call.house
-    requests = house.tally.requests.items()
-    places = {name: getattr(census, name) for name in ("owned", "waiting", "quarantined", "leaked", "ended")}
-    pieces = [
+    counts = await call.house.database.read(_counts)
+    return Response("".join([*_of_this_worker(call.house), *_of_the_store(*counts)]), media_type=TYPE)
+
+
+def _of_this_worker(house: House) -> list[str]:
+    requests = sorted(house.tally.requests.items())
+    answered = [({"method": method, "status": status}, count) for (method, status), count in requests]
+    memory = psutil.Process().memory_info().rss
+    return [
         _family("holdfast_info", "gauge", "The release", [({"version": holdfast.__version__}, 1)]),
         _family(
-            "holdfast_http_requests_total",
-            "counter",
-            "Requests since the start; status 0 left before they were answered",
-            [({"method": method, "status": status}, count) for (method, status), count in sorted(requests)],
+            "holdfast_http_requests_total", "counter", "Requests; status 0 left before they were answered", answered
         ),
         _family("holdfast_event_streams", "gauge", "Open streams of events", [({}, house.tally.streams)]),
         _family("holdfast_turns_in_hand", "gauge", "Sessions that this worker plays", [({}, house.engine.in_hand)]),
-        _family(
-            "holdfast_sessions",
-            "gauge",
-            "Sessions outside the trash; leaked ones there must be none",
-            [({"place": place}, count) for place, count in places.items()],
-        ),
-        _family(
-            "holdfast_sessions_ended",
-            "gauge",
-            "Sessions that have ended, by reason",
-            [({"reason": reason}, count) for reason, count in sorted(census.by_reason.items())],
-        ),
-        _family(
-            "holdfast_workers", "gauge", "Workers by state", [({"state": s}, n) for s, n in sorted(living.items())]
-        ),
+        _family("process_resident_memory_bytes", "gauge", "Memory of this worker", [({}, memory)]),
+    ]
+
+
+def _of_the_store(census: Census, living: dict[str, int], waiting: Depths, sending: Depths) -> list[str]:
+    places = [({"place": place}, getattr(census, place)) for place in PLACES]
+    reasons = [({"reason": reason}, count) for reason, count in sorted(census.by_reason.items())]
+    states = [({"state": state}, count) for state, count in sorted(living.items())]
+    return [
+        _family("holdfast_sessions", "gauge", "Sessions outside the trash; leaked ones there must be none", places),
+        _family("holdfast_sessions_ended", "gauge", "Sessions that have ended, by reason", reasons),
+        _family("holdfast_workers", "gauge", "Workers by state", states),
         _depths("holdfast_inbox", "Messages of platforms that are not dealt with", waiting),
         _depths("holdfast_outbox", "Deliveries to platforms that are not made", sending),
-        _family(
-            "process_resident_memory_bytes",
-            "gauge",
-            "Memory of this worker",
-            [({}, psutil.Process().memory_info().rss)],
-        ),
     ]
-    return Response("".join(pieces), media_type=TYPE)
 
 
 def _counts(tx: Transaction) -> tuple[Census, dict[str, int], Depths, Depths]:
@@ -78,7 +71,7 @@ def _family(name: str, kind: str, help_: str, rows: Rows) -> str:
     lines = [
         f"# HELP {name} {help_}",
         f"# TYPE {name} {kind}",
-        *(f"{name}{_labels(on)} {value:g}" for on, value in rows),
+        *(f"{name}{_labels(on)} {value}" for on, value in rows),
     ]
     return "\n".join(lines) + "\n"
 
