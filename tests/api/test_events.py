@@ -99,6 +99,19 @@ def test_one_who_comes_again_goes_on_from_the_last_event(server: Server, http: h
     assert listener.text == BRISKLY
 
 
+def test_a_turn_can_be_heard_through_another_server(own: Server) -> None:
+    with Server(own.home) as other, native.client(own) as http, native.client(other) as elsewhere:
+        one = begin(http, model=own.model("slow"))
+        say(http, one, "go")
+        listener = Listener(one)
+        hear_turn(listener, elsewhere)
+        known = http.get(f"/v1/sessions/{one}/events").json()["events"]
+
+    assert listener.text == SLOWLY
+    assert listener.deltas > 1, "what was kept of the reply is shown while it is made"
+    assert listener.events == known
+
+
 def test_the_header_counts_more_than_the_address(http: httpx.Client) -> None:
     one = begin(http)
     said(http, one, "hello")
