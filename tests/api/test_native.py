@@ -327,6 +327,11 @@ WRONG: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/v1/search", None, 400, "invalid_type"),
     ("GET", "/v1/processes/proc-00000000000000000000", None, 404, "not_found"),
     ("DELETE", "/v1/processes/%00", None, 404, "not_found"),
+    ("GET", "/v1/search?q=a&q=b", None, 400, "invalid_value"),
+    ("GET", "/v1/sessions/", None, 404, "not_found"),
+    ("POST", "/v1/sessions/x/interrupt", b"garbage", 400, "invalid_json"),
+    ("POST", "/v1/janitor/sweep", {"force": True}, 400, "unsupported_parameter"),
+    ("DELETE", "/v1/sessions/x", {"force": True}, 400, "unsupported_parameter"),
     ("DELETE", "/v1/sessions", None, 405, "method_not_allowed"),
 ]
 

@@ -76,7 +76,8 @@ class Rooms:
 
     def __init__(self, house: House) -> None:
         self.state = house
-        self._router = Router([Route(path, _by_method(ways), methods=list(ways)) for path, ways in _paths().items()])
+        routes = [Route(path, _by_method(ways), methods=list(ways)) for path, ways in _paths().items()]
+        self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self

@@ -66,7 +66,7 @@ class Door:
     async def enter(self, request: Request) -> Response:
         """Read what was asked, have it seen to, and answer."""
         query = _query(request, self.query)
-        body = None if self.body is None else _body(await request.body(), self.body)
+        body = None if self.method == "GET" else _body(await request.body(), self.body or asked.Nothing)
         answer = await self.handler(Call(of(request), request, query, body))
         if isinstance(answer, Response):
             return answer
@@ -79,6 +79,8 @@ def _query(request: Request, kind: type[asked.Asked]) -> asked.Asked:
     given = dict(request.query_params)
     _refuse_unknown(given, kind)
     for name, value in given.items():
+        if len(request.query_params.getlist(name)) > 1:
+            raise Refusal(400, "invalid_value", f"{name} is given more than once", name)
         if "\0" in value:
             raise Refusal(400, "invalid_value", f"{name} holds a character that nothing can hold", name)
     return shapes.convert(given, kind, strict=False)
