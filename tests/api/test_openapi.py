@@ -52,7 +52,9 @@ def test_nothing_that_fits_the_description_or_nearly_does_breaks_the_server(serv
     given = f'[parameters]\n"path.ref" = "{one}"\n"path.turn_id" = "{first["id"]}"\n'
     (tmp_path / "known.toml").write_text(given)
 
-    tried = subprocess.run(_command(server, tmp_path / "known.toml"), check=False, capture_output=True, text=True)
+    tried = subprocess.run(
+        _command(server, tmp_path / "known.toml"), check=False, capture_output=True, text=True, cwd=tmp_path
+    )
 
     assert tried.returncode == 0, tried.stdout[-4000:] + tried.stderr[-2000:]
     with server.http() as http:
