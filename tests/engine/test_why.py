@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.engine.handover import HANDOVER
 from holdfast.engine.janitor import Verdict
 from holdfast.engine.recover import MAX_ATTEMPTS, POLICY
 from holdfast.engine.why import decided, explain
@@ -242,7 +243,7 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     (Reopened(reason="asked for"), "reopened", "asked for"),
     (
         Recovered(turn_id=TURN, attempt=2, action="continue", evidence="no process 4711"),
-        "taken up after a crash, attempt 2: continue",
+        "its turn was taken up again, attempt 2: continue",
         "no process 4711",
     ),
     (Quarantined(reason="three times"), "put into quarantine", "three times"),
@@ -275,6 +276,11 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
         ApprovalAnswered(turn_id=TURN, call_id="c1", allowed=False, by="ann", reason="not today"),
         "call c1 was refused",
         "by ann: not today",
+    ),
+    (
+        ApprovalAnswered(turn_id=HANDOVER, call_id="worker-2@17", allowed=True, by="chat"),
+        "handing it over to another terminal was allowed",
+        "by chat",
     ),
     (TurnEnded(turn_id=TURN, outcome="failed", reason="no answer"), "a turn was failed", "no answer"),
     (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.engine import Opening
+from holdfast.engine.opening import Opening
 from holdfast.engine.together import stop
 from holdfast.gateway.port import Later, Never, Unsure
 from holdfast.model.errors import Conflict
@@ -246,6 +246,17 @@ async def test_commands_come_from_the_one_registry_and_are_answered(tmp_path: Pa
         assert "new session" in replies[1]
         assert "/new" in replies[2]
         assert before != after
+
+
+async def test_retry_answers_again_in_the_chat(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with opened(tmp_path, channel) as hall:
+        await channel.say("hello")
+        first = await hall.replies(1)
+        await channel.say("/retry")
+
+        assert await hall.replies(2) == first * 2
+        assert await said(hall) == ["hello", "hello"]
 
 
 async def test_commands_that_reach_beyond_the_chat_are_for_owners(tmp_path: Path) -> None:

@@ -8,14 +8,13 @@ from holdfast.api import asked
 from holdfast.api.doors import Call, session_of
 from holdfast.api.errors import Refusal
 from holdfast.engine.fill import fill_of
-from holdfast.engine.janitor import first_look
 from holdfast.engine.processes import running
-from holdfast.engine.why import Why, explain
+from holdfast.engine.why import Why, explain, owner_of
 from holdfast.identity import identity
 from holdfast.interop import reports, shapes
 from holdfast.model.entry import Entry
 from holdfast.model.event import Compacted, CompactionUndone
-from holdfast.store import approvals, log, sessions, workers
+from holdfast.store import approvals, log, sessions
 from holdfast.store.database import Transaction
 
 Json = dict[str, Any]
@@ -30,13 +29,13 @@ async def why(call: Call) -> Json:
 
     def work(tx: Transaction) -> Why:
         current = sessions.get(tx, session.id)
-        owner = workers.get(tx, current.worker_id) if current.worker_id else None
+        owner, verdict = owner_of(tx, current, identity())
         entries = log.read_whole(tx, current)
         return explain(
             current,
             entries,
             owner,
-            None if owner is None else first_look(owner, identity()),
+            verdict,
             approvals.unanswered(tx, current.id),
             idle_minutes=settings.api.idle_minutes,
             fill=fill_of(entries, window, settings.context.compact_at),

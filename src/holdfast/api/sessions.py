@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast.api import asked, naming
 from holdfast.api.doors import Call, Said, session_of
-from holdfast.engine.engine import Opening
+from holdfast.engine.opening import Opening
 from holdfast.interop import shapes
 from holdfast.model.event import ModelChanged
 from holdfast.model.ids import SESSION

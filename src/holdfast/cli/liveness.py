@@ -11,7 +11,7 @@ from holdfast.engine.fill import Fill, fill_of
 from holdfast.engine.janitor import Janitor, Sweep, first_look
 from holdfast.engine.processes import running
 from holdfast.engine.reset import outlook
-from holdfast.engine.why import Why, explain
+from holdfast.engine.why import Why, explain, owner_of
 from holdfast.identity import identity
 from holdfast.interop import reports
 from holdfast.interop.visible import visible
@@ -39,7 +39,7 @@ def workers_(everything: bool, as_json: bool) -> None:
             worker.id,
             verdict.state,
             worker.kind,
-            f"{worker.host.split('#')[0]} {worker.pid}",
+            f"{worker.machine} {worker.pid}",
             render.day(worker.beat_at),
             verdict.evidence,
         ]
@@ -116,8 +116,7 @@ def _context(fill: Fill) -> str:
 
 
 def _why(tx: Transaction, session: Session, settings: Settings) -> Why:
-    owner = workers.get(tx, session.worker_id) if session.worker_id else None
-    verdict = None if owner is None else first_look(owner, identity())
+    owner, verdict = owner_of(tx, session, identity())
     questions = approvals.unanswered(tx, session.id)
     entries = log.read_whole(tx, session)
     fill = fill_of(entries, window(settings, session.summary.model), settings.context.compact_at)
@@ -139,5 +138,4 @@ def _why(tx: Transaction, session: Session, settings: Settings) -> Why:
 def _owner(found: Why) -> str:
     if found.owner is None or found.verdict is None:
         return "nobody"
-    worker = found.owner
-    return f"{worker.id} ({worker.kind}, pid {worker.pid} on {worker.host.split('#')[0]}), {found.verdict.state}: {found.verdict.evidence}"
+    return f"{found.owner.id} ({found.owner.whereabouts}), {found.verdict.state}: {found.verdict.evidence}"

@@ -89,7 +89,10 @@ def list_(
         trashed=1 if trash else 2 if everything else 0,
         sides=int(sides or everything),
     )
-    page = face.read(_all, filters) if everything else face.read(store.list_page, filters, limit=limit, cursor=cursor)
+    page = face.read_true(
+        lambda tx: _all(tx, filters) if everything else store.list_page(tx, filters, limit=limit, cursor=cursor),
+        lambda page: page.sessions,
+    )
     if as_json:
         return render.document({"sessions": [shapes.session(one) for one in page.sessions], "next": page.next})
     return _table(page)
@@ -118,7 +121,7 @@ def _table(page: store.Page) -> None:
 def _row(one: Session) -> tuple[str, ...]:
     summary = one.summary
     marks = ("pinned " if summary.pinned else "") + ("in trash " if summary.trashed_at is not None else "")
-    title = summary.title or summary.preview
+    title = summary.title or (f"({summary.preview})" if summary.preview else "")
     state = one.state if not marks else f"{one.state} ({marks.strip()})"
     return one.id, state, summary.source, str(summary.message_count), render.day(summary.updated_at), title
 

@@ -57,6 +57,8 @@ class Coordinator:
         self._hands: dict[str, Hand] = {}
         self._memory: OrderedDict[str, Memory] = OrderedDict()
         self._leaving = False
+        self._last: set[str] = set()
+        """Turns behind which this worker begins no other."""
         self._wanted: set[str] = set()
         """Turns of words that were said here and wait for a worker elsewhere: whoever said them is here and wants them answered."""
 
@@ -107,6 +109,18 @@ class Coordinator:
         look.add_done_callback(self._all.discard)
         return True
 
+    async def close_left(self, session_id: str) -> None:
+        """Close a turn that a dead or departed worker left open, as new words would. Not if words wait: those come first."""
+        await self.bury_dead_holder(session_id)
+        if await self._ground.database.read(_is_left, session_id):
+            before = self._tasks.get(session_id)
+            closing = self._serve(session_id, None, None, "close", before, patient=False)
+            await asyncio.wait({self._start(session_id, closing)})
+
+    def begin_none_behind(self, turn_id: str) -> None:
+        """This worker leaves once the turn has ended: words that wait then go on waiting, for whoever comes next."""
+        self._last.add(turn_id)
+
     async def between_turns(self, session_id: str, do: Do) -> Deed:
         """Have something done in a session that we hold while no turn is open; what was committed.
 
@@ -135,6 +149,7 @@ class Coordinator:
                 await asyncio.wait({before})  # it has given the session back, and is about to end
             hand = await self._take_up(lease, None)
             self._hands[hand.id] = hand
+            hand.last = self._last
             deed = await do(hand, self._prepare(hand.session, hand.entries[0].event))
             more = await hand.end_turn(deed.events, *deed.also)
             done.set_result(deed)
@@ -260,6 +275,7 @@ class Coordinator:
         try:
             hand = await self._take_up(lease, began)
             self._hands[hand.id] = hand
+            hand.last = self._last
             if self._leaving:
                 hand.pause.set()
             await self._play_turns(hand, began, policy)
@@ -359,6 +375,12 @@ def _take_idle(tx: Transaction, session_id: str, worker_id: str) -> Lease:
     if session.summary.open_turn is not None:
         raise Busy(f"session {session_id} has a turn that was left open; say something to it, or resume it, first")
     return lease
+
+
+def _is_left(tx: Transaction, session_id: str) -> bool:
+    session = sessions.get(tx, session_id)
+    is_waited_for = any(item.said for item in inputs.waiting(tx, session_id))
+    return session.summary.open_turn is not None and session.lease_worker is None and not is_waited_for
 
 
 def _has_work(tx: Transaction, session_id: str) -> bool:

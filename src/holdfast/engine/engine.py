@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -15,16 +14,17 @@ from holdfast.engine.bus import Failed, Live, News, Subscription
 from holdfast.engine.coordinator import CLOSED, Coordinator
 from holdfast.engine.hand import Ground
 from holdfast.engine.janitor import Chore
+from holdfast.engine.opening import Opened, Opening, create
 from holdfast.engine.owning import Owning
 from holdfast.engine.processes import Processes, Running
 from holdfast.engine.reset import NEVER, Leaving, Resets
-from holdfast.engine.rewind import Taken
+from holdfast.engine.rewind import Rewind
 from holdfast.engine.titles import Titles
 from holdfast.engine.together import whole
 from holdfast.engine.watch import Watch
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
-from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, ModelChanged, SessionOpened, Source
+from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, ModelChanged, Source
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
@@ -34,27 +34,6 @@ from holdfast.store.database import Transaction
 from holdfast.store.inputs import Input, Mode
 
 DRAIN_SECONDS = 10.0
-
-
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session to open: an existing one (`ref`), the current one of a channel (`channel`), or a new one."""
-
-    ref: str | None = None
-    channel: str | None = None
-    source: str = "library"
-    title: str | None = None
-    model: str | None = None
-    system: str | None = None
-    workdir: Path | None = None
-    own: bool = False
-    """Whether this worker keeps the session open until it leaves it: when the worker dies, the session is ended."""
-
-
-class Opened(msgspec.Struct, frozen=True):
-    session: Session
-    new: bool
-    others: int = 0
-    """How many other sessions the reference, if it was a title, would have meant as well."""
 
 
 class Received:
@@ -81,6 +60,8 @@ class Engine:
         self._coordinator = coordinator
         self._default_model = default_model
         self._watch = Watch(ground, coordinator.serves, coordinator.so_far)
+        self.stays = True
+        """Whether this worker goes on with what others have said once it has played its own turns."""
         self.titles: Titles | None = None
         """What gives titles to sessions without one, where that is wanted."""
         self.owned = Owning(ground, coordinator.bury_if_gone)
@@ -104,7 +85,7 @@ class Engine:
             owner = self.ground.worker_id if opening.own else None
             renewed = await self.freshen_channel(opening.channel)
             session, new = await database.write(
-                _create, self.ground.ids.make(SESSION), self._fact(opening), owner, at=at
+                create, self.ground.ids.make(SESSION), opening.fact(self._default_model), owner, at=at
             )
             opened = Opened(session, new=new or renewed)
         if opening.own:
@@ -147,16 +128,6 @@ class Engine:
         """The session before, in the place of one that began with a reset, within a day. Raises Invalid, NotFound or Busy."""
         return self.owned.moved(session_id, await self.resets.undo(session_id))
 
-    def _fact(self, opening: Opening) -> SessionOpened:
-        return SessionOpened(
-            source=opening.source,  # type: ignore[arg-type] # the faces give one of the sources
-            channel=opening.channel,
-            model=opening.model or self._default_model,
-            title=None if opening.title is None else sessions.clean_title(opening.title),
-            system=opening.system,
-            workdir=None if opening.workdir is None else str(opening.workdir),
-        )
-
     async def admit(
         self,
         session_id: str,
@@ -165,16 +136,18 @@ class Engine:
         mode: Mode | None = "queue",
         caller: str = "",
         key: str = "",
+        instead: Rewind | None = None,
     ) -> Admission:
         """Make the words durable and see to it that their turn is played; returns once they are safe.
 
-        Raises Conflict in a worker that was declared dead, Unavailable in one that is about to stop.
+        They may take the place of what is taken back (see `look_back`), in one step. Raises Conflict in a worker that was declared dead, Unavailable in one that is about to stop.
         """
         self._refuse_when_leaving()
         parts = (Text(said),) if isinstance(said, str) else said
         if not parts:
             raise Invalid("there is nothing to say")
-        words = Words(turn_id=self.ground.ids.make(TURN), parts=parts, mode=mode, caller=caller, key=key)
+        turn_id = self.ground.ids.make(TURN)
+        words = Words(turn_id=turn_id, parts=parts, mode=mode, caller=caller, key=key, instead=instead)
         return await whole(self._admit(session_id, words))
 
     async def _admit(self, session_id: str, words: Words) -> Admission:
@@ -200,6 +173,8 @@ class Engine:
     def _set_going(self, admission: Admission) -> None:
         """See to it that what was admitted is played."""
         session_id = admission.session.id
+        if not self.stays:
+            self._coordinator.begin_none_behind(admission.turn_id)
         if admission.began:
             for entry in admission.entries:
                 self.ground.bus.publish(session_id, entry)
@@ -255,6 +230,7 @@ class Engine:
         mode: Mode | None = "queue",
         caller: str = "",
         key: str = "",
+        instead: Rewind | None = None,
     ) -> AsyncIterator[Entry | Live]:
         """Say something and follow its turn to the end: committed events, and live text in between.
 
@@ -263,7 +239,7 @@ class Engine:
         """
         subscription = self.ground.bus.subscribe(session_id)
         try:
-            admission = await self.admit(session_id, said, mode=mode, caller=caller, key=key)
+            admission = await self.admit(session_id, said, mode=mode, caller=caller, key=key, instead=instead)
             async with aclosing(self.follow(admission, subscription)) as news:
                 async for item in news:
                     yield item
@@ -310,9 +286,15 @@ class Engine:
         """Go on with a turn that was left open, though nobody said anything new."""
         self._coordinator.wake(session_id, policy="continue")
 
-    async def interrupt(self, session_id: str) -> bool:
-        """Ask the running turn to end; what was said stays. False if no turn is open. Works across processes."""
+    async def interrupt(self, session_id: str, *, leaving: bool = False) -> bool:
+        """Ask the running turn to end; what was said stays. False if no turn is open. Works across processes.
+
+        For one who is `leaving`, words that wait behind it go on waiting.
+        """
         request = Input(self.ground.ids.make(TURN), "stop", None)
+        open_turn = (await self.ground.database.read(sessions.get, session_id)).summary.open_turn
+        if leaving and open_turn is not None:
+            self._coordinator.begin_none_behind(open_turn)
         if not await self.ground.database.write(_ask_to_stop, session_id, request, at=self.ground.clock.now()):
             return False
         if not self._coordinator.note(session_id):
@@ -344,12 +326,19 @@ class Engine:
         found = await self.ground.database.read(inputs.waiting, session_id)
         return [item for item in found if item.said is not None]
 
-    async def rewind(self, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo") -> Taken:
-        """Take the newest turns back; they stay in the log. Raises Busy while one is open, Invalid if there is none."""
-        await self._coordinator.bury_dead_holder(session_id)
-        return await self.ground.database.write(
-            rewind.rewind, session_id, count=count, why=why, at=self.ground.clock.now()
-        )
+    async def look_back(self, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo") -> Rewind:
+        """What it takes to take the newest turns back. Raises Busy while one runs, Invalid if there is none.
+
+        One that was left open is closed first, with what was said in it kept, as new words would close it.
+        """
+        await self._coordinator.close_left(session_id)
+        return await self.ground.database.read(rewind.look_back, session_id, count=count, why=why)
+
+    async def rewind(self, session_id: str, *, count: int = 1) -> Rewind:
+        """Take the newest turns back; they stay in the log. Raises as `look_back`, and Conflict if somebody was faster."""
+        back = await self.look_back(session_id, count=count)
+        await self.ground.database.write(rewind.rewind, back, at=self.ground.clock.now())
+        return back
 
     async def compact(self, session_id: str, about: str = "") -> Compacted | CompactionFailed:
         """Make the context smaller now, with what matters most in the person's words; the event that tells what came of it.
@@ -425,17 +414,6 @@ def _ask_to_stop(tx: Transaction, session_id: str, request: Input, *, at: int) -
         return False
     inputs.put(tx, session_id, request, at=at)
     return True
-
-
-def _create(
-    tx: Transaction, session_id: str, fact: SessionOpened, owner: str | None, *, at: int
-) -> tuple[Session, bool]:
-    """A session that has its owner from the start, so that a crash leaves none that is nobody's."""
-    create = sessions.create if fact.channel is None else sessions.create_for_channel
-    session, new = create(tx, session_id, fact, at=at)
-    if owner is not None and owners.attach(tx, session.id, owner):
-        session = msgspec.structs.replace(session, owner_worker=owner)
-    return session, new
 
 
 def _admit(tx: Transaction, session_id: str, words: Words, *, owns: bool, worker_id: str, at: int) -> Admission:

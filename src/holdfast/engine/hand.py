@@ -1,7 +1,7 @@
 """A session in hand: its lease, its log in memory, and the one way to add to it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -57,6 +57,8 @@ class Hand:
     """Whether the session has been given back."""
     pause: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when this worker is about to leave: the step in hand is finished, no other begun."""
+    last: Container[str] = frozenset()
+    """Turns behind which this worker begins no other, because it leaves."""
     inherited: bool = False
     """Whether this worker finishes what was left by one that would have ended the session: then it does so itself."""
     kept: str = ""
@@ -193,6 +195,7 @@ class Hand:
     async def _end_turn(self, events: Sequence[Event], also: Sequence[Callable[[Transaction], object]]) -> bool:
         async with self._order:
             at = self.ground.clock.now()
+            leaves = self.pause.is_set() or self.turn.id in self.last
 
             def work(tx: Transaction) -> tuple[Session, list[Entry], bool]:
                 session = log.append(tx, self.lease, events, at=at)
@@ -204,7 +207,7 @@ class Hand:
                     session = replies.ended(tx, self.lease, session, self.entries, events, at=at)
                     log.drop_draft(tx, self.id)
                     approvals.withdraw(tx, self.id, at=at)
-                following = None if self.pause.is_set() else inputs.take_next(tx, self.id)
+                following = None if leaves else inputs.take_next(tx, self.id)
                 if following is not None:
                     beginning = [*reopening(session), *begin(tx, session, following, self.lease.worker_id)]
                     session = log.append(tx, self.lease, beginning, at=at)

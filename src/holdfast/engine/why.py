@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.engine.fill import Fill
-from holdfast.engine.janitor import Verdict
+from holdfast.engine.handover import asked_by
+from holdfast.engine.janitor import Verdict, first_look
 from holdfast.engine.processes import Running
 from holdfast.engine.recover import MAX_ATTEMPTS, POLICY, attempts
 from holdfast.model.entry import Entry
@@ -38,9 +39,12 @@ from holdfast.model.event import (
     Trashed,
     TurnEnded,
 )
+from holdfast.model.identity import Identity
 from holdfast.model.session import Session
 from holdfast.model.turn import Turn, turn_of
+from holdfast.store import workers
 from holdfast.store.approvals import Approval
+from holdfast.store.database import Transaction
 from holdfast.store.workers import Worker
 
 
@@ -69,6 +73,12 @@ class Why(msgspec.Struct, frozen=True):
     """Its background processes that live, each judged."""
     reset: str = ""
     """When it is reset by itself, or what holds that back."""
+
+
+def owner_of(tx: Transaction, session: Session, ours: Identity) -> tuple[Worker | None, Verdict | None]:
+    """Whose the session is now, and what can be told of that worker at once."""
+    owner = workers.get(tx, session.worker_id) if session.worker_id else None
+    return owner, None if owner is None else first_look(owner, ours)
 
 
 def explain(
@@ -155,7 +165,7 @@ def decided(entry: Entry) -> Decision | None:
         case Reopened():
             told = "reopened", event.reason
         case Recovered():
-            told = f"taken up after a crash, attempt {event.attempt}: {event.action}", event.evidence
+            told = f"its turn was taken up again, attempt {event.attempt}: {event.action}", event.evidence
         case Quarantined():
             told = "put into quarantine", event.reason
         case Compacted():
@@ -182,7 +192,8 @@ def decided(entry: Entry) -> Decision | None:
             told = f"a person was asked about call {event.call_id}", event.question
         case ApprovalAnswered():
             reason = f": {event.reason}" if event.reason else ""
-            told = f"call {event.call_id} was {'allowed' if event.allowed else 'refused'}", f"by {event.by}{reason}"
+            asked = "handing it over to another terminal" if asked_by(event) else f"call {event.call_id}"
+            told = f"{asked} was {'allowed' if event.allowed else 'refused'}", f"by {event.by}{reason}"
         case TurnEnded() if event.outcome != "done":
             told = f"a turn was {event.outcome}", event.reason
         case ToolEnded() if event.outcome == "unknown":

@@ -14,7 +14,9 @@ from typing import assert_never
 from holdfast.engine import replies
 from holdfast.engine.admit import Admission, Words, admit
 from holdfast.engine.bell import Bell
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
+from holdfast.engine.rewind import Rewind
 from holdfast.engine.together import stop
 from holdfast.gateway import attachments, inlet
 from holdfast.gateway.port import Incoming, Platform, reason
@@ -235,8 +237,8 @@ class Router:
         await self._settle(letter, "a command", "\n\n".join(seat.told), to)
 
     async def _sit(self, letter: Letter, incoming: Incoming) -> ChatSeat:
-        async def speak(session: Session, parts: tuple[Content, ...]) -> None:
-            await self._admit(None, incoming, session, parts, await self._busy(incoming))
+        async def speak(session: Session, parts: tuple[Content, ...], instead: Rewind | None) -> None:
+            await self._admit(None, incoming, session, parts, instead)
 
         owner = incoming.person in self._rules.owners
         seat = ChatSeat(
@@ -263,15 +265,20 @@ class Router:
             letter.id,
             self._rules.max_attachment_bytes,
         )
-        await self._admit(letter, incoming, session, tuple(parts), await self._busy(incoming))
+        await self._admit(letter, incoming, session, tuple(parts))
 
     async def _admit(
-        self, letter: Letter | None, incoming: Incoming, session: Session, parts: tuple[Content, ...], mode: inputs.Mode
+        self,
+        letter: Letter | None,
+        incoming: Incoming,
+        session: Session,
+        parts: tuple[Content, ...],
+        instead: Rewind | None = None,
     ) -> None:
         """Admit the words and settle their letter in one transaction; have the turn attended to."""
         at, turn_id, out = self._ground.clock.now(), self._ground.ids.make(TURN), self._ground.ids.make(replies.OUT)
-        name = "" if incoming.private else incoming.name
-        words = Words(turn_id=turn_id, parts=parts, mode=mode, name=name)
+        mode, name = await self._busy(incoming), "" if incoming.private else incoming.name
+        words = Words(turn_id=turn_id, parts=parts, mode=mode, name=name, instead=instead)
         to, key, worker_id = self._address(incoming), self._channel(incoming), self._ground.worker_id
 
         def work(tx: Transaction) -> Admission | None:

@@ -272,7 +272,7 @@ class ProcessesReceived(_Fact, frozen=True):
 
 
 class Recovered(_Fact, frozen=True):
-    """A worker that died left this session in mid-turn; `evidence` says how that was known."""
+    """A worker that died or went left this session in mid-turn; `evidence` says how that was known."""
 
     turn_id: str
     attempt: int

@@ -1,5 +1,6 @@
 """Looks a SQLite store over without changing it: where it lies, how large it is, who uses it, what is wrong."""
 
+import os
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -61,6 +62,8 @@ def _look_around(path: Path, health: Health) -> None:
     health.free_bytes = shutil.disk_usage(folder).free
     if health.free_bytes < LITTLE_BYTES:
         health.warnings.append(f"only {health.free_bytes:,} bytes are free where the store lies")
+    if not all(os.access(place, os.W_OK) for place in (folder, path) if place.exists()):
+        health.problems.append(f"nothing can be saved: {path} cannot be written")
     if files.MOUNTS.exists():
         mounts = files.MOUNTS.read_text("utf-8", "surrogateescape")
         health.file_system = files.file_system(path, mounts)
