@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {  # layer -> the layers below it; faces never
     "providers": BASICS,
     "tools": BASICS | {"store", "processes"},
     "engine": BASICS | {"store"},
-    "interop": BASICS | {"store"},
+    "interop": BASICS | {"store", "engine"},
     "slash": BASICS | {"store", "engine", "interop"},
     **dict.fromkeys(FACES, BELOW_FACES | {"slash"}),
     "assemble": BELOW_FACES,

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache, partial
 
 from holdfast import config
 from holdfast.api import auth, server
@@ -11,11 +12,14 @@ from holdfast.api.app import create
 from holdfast.api.house import House
 from holdfast.api.listing import Listing
 from holdfast.app import App
-from holdfast.assemble import open_engine
+from holdfast.assemble import open_engine, pace, window
 from holdfast.cron import Cron
 from holdfast.engine.engine import Engine
+from holdfast.engine.janitor import Janitor
 from holdfast.engine.together import stop
 from holdfast.gateway.gateway import Gateway
+from holdfast.identity import identity
+from holdfast.processes.registry import Registry
 from holdfast.settings import Settings
 
 Started = Callable[[str, str], object]
@@ -33,12 +37,29 @@ async def serve(app: App, started: Started, stopping: asyncio.Event) -> None:
     listener = server.listen(settings.api.host, settings.api.port)
     try:
         async with open_engine(app.database, settings, config.environment(), kind="serve", sweeps=True) as engine:
-            house = House(engine, app.database, settings, Listing(settings), config.workdir())
+            house = _house(app, engine)
             serving = server.Server(create(house, key), lambda: started(server.address(listener), _where(settings)))
             async with platforms_and_schedules(engine, app):
-                await _until(stopping, engine, serving, listener)
+                await _until(stopping, house, serving, listener)
     finally:
         listener.close()
+
+
+def _house(app: App, engine: Engine) -> House:
+    settings = app.settings
+    assert isinstance(engine.processes, Registry), "every engine that is put together has one"
+    janitor = Janitor(engine.ground, identity(), pace(settings), engine.take_up, engine.chores)
+    return House(
+        engine,
+        app.database,
+        settings,
+        Listing(settings),
+        config.workdir(),
+        search=app.search,
+        processes=engine.processes,
+        sweep=janitor.sweep,
+        window=cache(partial(window, settings)),
+    )
 
 
 @asynccontextmanager
@@ -59,7 +80,8 @@ def _where(settings: Settings) -> str:
     return "as set" if settings.api.key is not None else f"in {auth.key_file(settings)}"
 
 
-async def _until(stopping: asyncio.Event, engine: Engine, serving: server.Server, listener: socket.socket) -> None:
+async def _until(stopping: asyncio.Event, house: House, serving: server.Server, listener: socket.socket) -> None:
+    engine = house.engine
     task = asyncio.ensure_future(serving.serve([listener]))
     bell = asyncio.ensure_future(stopping.wait())
     try:
@@ -68,9 +90,11 @@ async def _until(stopping: asyncio.Event, engine: Engine, serving: server.Server
         serving.stop()
         if not engine.death.done():
             await engine.drain()
+        house.leaving.set()
         await task
     finally:
         bell.cancel()
+        house.leaving.set()
         serving.stop()
         await asyncio.wait({task})
     if engine.death.done():

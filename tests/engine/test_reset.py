@@ -97,6 +97,20 @@ async def bench(tmp_path, stages):
         await registry.stop(process, "the test is over", grace_seconds=0)
 
 
+async def test_where_nothing_is_ever_reset_nothing_is_looked_up(bench):
+    resets = bench.policy("none", telegram=policies("idle").default)
+    old = await bench.spoken("telegram:1")
+    bench.clock.pass_seconds(IDLE * MINUTE)
+
+    assert (resets.ever("telegram:1"), resets.ever("key:1")) == (True, False)
+    assert await bench.engine.freshen_channel("telegram:1") is True
+    assert await bench.current("telegram:1") != old
+
+    with pytest.raises(StopIteration) as at_once:  # it never had to wait for the store
+        bench.engine.freshen_channel("key:1").send(None)
+    assert at_once.value.value is False
+
+
 # the reset itself
 
 

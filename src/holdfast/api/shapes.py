@@ -17,6 +17,7 @@ T = TypeVar("T")
 MAX_MESSAGES = 20_000
 MAX_TOOLS = 512
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+OUT_OF_RANGE = re.compile(r"Expected `\w+( \| null)?` (>=|<=|of length)")
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -156,16 +157,20 @@ def decode(body: bytes) -> dict[str, Any]:
     return data
 
 
-def convert(data: object, kind: type[T]) -> T:
+def convert(data: object, kind: type[T], *, strict: bool = True) -> T:
+    """Read data as the type; if not `strict`, numbers may come as text. Raises a Refusal that names the place."""
     try:
-        return msgspec.convert(data, kind)
+        return msgspec.convert(data, kind, strict=strict)
     except msgspec.ValidationError as e:
         what, _, where = str(e).partition(" - at `$")
         path = where.rstrip("`").lstrip(".") or None
         name = re.match(r"Object missing required field `(\w+)`", what)
         if name is not None:
             path = f"{path}.{name[1]}" if path else name[1]
-        raise Refusal(400, "invalid_type", f"{path or 'the body'}: {what.replace('`', '')}", path) from e
+        told = f"{path or 'the body'}: {what.replace('`', '')}"
+        if OUT_OF_RANGE.match(what):
+            raise Refusal(400, "invalid_value", told, path) from e
+        raise Refusal(400, "invalid_type", told, path) from e
 
 
 def _options(data: dict[str, Any]) -> dict[str, str]:

@@ -183,7 +183,7 @@ def search(*, query: str, ref: str | None, limit: int, as_json: bool) -> None:
     """Find words in everything that was ever said, also in what has been compacted."""
     hits, titles = face.with_app(lambda app: _search(app, query, ref, limit))
     if as_json:
-        return render.document({"query": query, "hits": [_hit(hit, titles[hit.session_id]) for hit in hits]})
+        return render.document({"query": query, "hits": [shapes.hit(hit, titles[hit.session_id]) for hit in hits]})
     if not hits:
         return face.note("nothing found")
     for hit in hits:
@@ -214,15 +214,3 @@ async def _id_of(app: "App", ref: str) -> str:
 
 def _titles(tx: Transaction, ids: set[str]) -> dict[str, str | None]:
     return {session_id: store.get(tx, session_id).summary.title for session_id in ids}
-
-
-def _hit(hit: "Hit", title: str | None) -> shapes.Json:
-    return {
-        "session_id": hit.session_id,
-        "title": title,
-        "seq": hit.seq,
-        "at": shapes.time(hit.at),
-        "kind": hit.kind,
-        "snippet": hit.snippet,
-        "marks": [list(mark) for mark in hit.marks],
-    }

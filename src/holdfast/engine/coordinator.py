@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.engine import recover, replies
 from holdfast.engine.admit import Admission, refuse_closed_to_words
-from holdfast.engine.bus import Failed
+from holdfast.engine.bus import Failed, Live
 from holdfast.engine.byhand import Deed, Do
 from holdfast.engine.context import Context
 from holdfast.engine.hand import Ground, Hand, Memory, load, take_up
@@ -176,6 +176,16 @@ class Coordinator:
     def serves(self, session_id: str) -> bool:
         """Whether news of the session come over this worker's bus."""
         return session_id in self._hands
+
+    def so_far(self, session_id: str) -> Live | None:
+        """What the reply in the making has said so far, if it is made here."""
+        hand = self._hands.get(session_id)
+        return None if hand is None else hand.so_far
+
+    @property
+    def in_hand(self) -> int:
+        """How many sessions are played here."""
+        return len(self._hands)
 
     async def drain(self, seconds: float) -> None:
         """Begin nothing more; give the steps in hand some time to finish, then leave their turns to the next worker."""

@@ -59,7 +59,7 @@ class Engine:
         self.ground = ground
         self._coordinator = coordinator
         self._default_model = default_model
-        self._watch = Watch(ground, coordinator.serves)
+        self._watch = Watch(ground, coordinator.serves, coordinator.so_far)
         self.stays = True
         """Whether this worker goes on with what others have said once it has played its own turns."""
         self.titles: Titles | None = None
@@ -99,7 +99,7 @@ class Engine:
 
     async def freshen_channel(self, channel: str | None) -> bool:
         """Have the channel's session reset if it is due for that and nothing holds it back; whether that was done."""
-        if channel is None:
+        if channel is None or not self.resets.ever(channel):
             return False
         current = await self.ground.database.read(aliases.current, channel)
         return current is not None and (await self.freshen(current)).id != current
@@ -256,6 +256,31 @@ class Engine:
     def news(self, session_id: str, *, after: int = 0) -> AsyncGenerator[News, None]:
         """As `watch`, for a face that shows words once they are safe, and tells of turns that broke."""
         return self._watch.all(session_id, after=after, kept=True)
+
+    def events(self, session_id: str, *, after: int = 0) -> AsyncGenerator[News, None]:
+        """As `watch`, for one who may come in the middle of a reply, and may come again: see `Watch.all`."""
+        return self._watch.all(session_id, after=after, so_far=True)
+
+    @property
+    def in_hand(self) -> int:
+        """How many sessions this worker plays at the moment."""
+        return self._coordinator.in_hand
+
+    async def change(self, session_id: str, work: Callable[[Transaction], Session]) -> Session:
+        """Have something done to a whole session. A holder that is certainly gone stands in nobody's way.
+
+        Raises what the function raises, such as Busy while a living worker holds the session.
+        """
+        try:
+            return await self.ground.database.write(work)
+        except Busy:
+            if not await self.free_from_the_dead(session_id):
+                raise
+            return await self.ground.database.write(work)
+
+    async def free_from_the_dead(self, session_id: str) -> bool:
+        """Take the session from its holder if that is certainly gone; whether it was."""
+        return await self._coordinator.bury_dead_holder(session_id) is not None
 
     async def resume(self, session_id: str) -> None:
         """Go on with a turn that was left open, though nobody said anything new."""

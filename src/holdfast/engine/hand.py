@@ -117,7 +117,20 @@ class Hand:
         assert self.turn.id is not None, "only a turn has live text"
         if kind == "restarted":
             self.kept = ""
-        self.tell(Live(self.turn.id, kind, text))  # type: ignore[arg-type] # one of the three kinds
+        at = len(self.said) - len(text) if kind == "text" else 0
+        self.tell(Live(self.turn.id, kind, text, at=at, behind=self.seen))  # type: ignore[arg-type] # one of the three kinds
+
+    @property
+    def seen(self) -> int:
+        """The number of the last event that is known here."""
+        return self.entries[-1].seq if self.entries else 0
+
+    @property
+    def so_far(self) -> Live | None:
+        """What the reply in the making has said so far, for one who comes late."""
+        if self.turn.id is None or not self.said:
+            return None
+        return Live(self.turn.id, "text", self.said, behind=self.seen)
 
     async def keep_draft(self, body: str) -> None:
         """Keep what the reply has said so far, and look for input on the way."""
@@ -135,7 +148,8 @@ class Hand:
     def _tell_kept(self, turn_id: str, body: str) -> None:
         """Pass on what has become safe, unless the reply has begun anew or is committed by now."""
         if turn_id == self.turn.id and len(body) > len(self.kept) and self.said.startswith(body):
-            self.tell(Live(turn_id, "text", body[len(self.kept) :], kept=True))
+            more = body[len(self.kept) :]
+            self.tell(Live(turn_id, "text", more, kept=True, at=len(self.kept), behind=self.seen))
             self.kept = body
 
     async def look_for_input(self) -> None:

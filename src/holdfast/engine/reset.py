@@ -72,6 +72,10 @@ class Resets:
         self.tell_channel = tell_channel
         """Filled by whoever can reach the channel of a session: tells it the notice of the new session."""
 
+    def ever(self, channel: str) -> bool:
+        """Whether sessions of the channel are ever reset by themselves."""
+        return self._policies.of(channel).mode != "none"
+
     def due(self, session: Session) -> Due | None:
         """The reset that the session is due for. One without a channel that has ended is only taken up by its person."""
         channel = _channel(session)

@@ -15,22 +15,31 @@ from holdfast.store import log
 from holdfast.store.database import Transaction
 from holdfast.store.log import Draft
 
+PAGE = 500
+"""Events that are read at once: one who reads slowly costs no more memory than that."""
+SoFar = Callable[[str], Live | None]
+"""What the reply in the making, if this worker makes it, has said so far."""
+
 
 class Watch:
     """Serves the watchers of a worker, whether it plays the turns itself or another does."""
 
-    def __init__(self, ground: Ground, serves: Callable[[str], bool]) -> None:
+    def __init__(self, ground: Ground, serves: Callable[[str], bool], so_far: SoFar) -> None:
         self._ground = ground
         self._serves = serves
+        self._so_far = so_far
 
-    async def all(self, session_id: str, *, after: int = 0, kept: bool = False) -> AsyncGenerator[News, None]:
+    async def all(
+        self, session_id: str, *, after: int = 0, kept: bool = False, so_far: bool = False
+    ) -> AsyncGenerator[News, None]:
         """Every event behind `after`, those to come included, live text and turns that broke; for ever.
 
-        `kept` is for a face that shows words only once they are safe.
+        `kept` is for a face that shows words only once they are safe. With `so_far` one who comes in the middle of a
+        reply is told what was said of it; some of that may come again, as its place in the reply tells.
         """
         subscription = self._ground.bus.subscribe(session_id, kept=kept)
         try:
-            async with aclosing(self._follow(session_id, after + 1, subscription)) as news:
+            async with aclosing(self._follow(session_id, after + 1, subscription, so_far=so_far)) as news:
                 async for item in news:
                     yield item
         finally:
@@ -45,7 +54,7 @@ class Watch:
                 yield item
 
     async def _follow(
-        self, session_id: str, first: int, subscription: Subscription, *, told: bool = False
+        self, session_id: str, first: int, subscription: Subscription, *, told: bool = False, so_far: bool = False
     ) -> AsyncGenerator[News, None]:
         """All news of a session, in order and without gaps, whether this worker makes them or another.
 
@@ -70,9 +79,15 @@ class Watch:
                     for entry in entries:
                         first = entry.seq + 1
                         yield entry
-                    for live in [] if self._serves(session_id) else drafts.news(draft):
+                    look = len(entries) == PAGE
+                    if self._serves(session_id):
+                        live = self._so_far(session_id) if so_far and not look else None
+                        lives = [] if live is None else [live]
+                    else:
+                        lives = [] if look else drafts.news(draft, behind=first - 1)
+                    so_far = so_far and look
+                    for live in lives:
                         yield live
-                    look = False
                 else:
                     look = await subscription.wait()
         finally:
@@ -87,7 +102,7 @@ class Watch:
 
 
 def _written(tx: Transaction, session_id: str, *, first: int) -> tuple[list[Entry], Draft | None]:
-    return log.read(tx, session_id, first=first), log.draft(tx, session_id)
+    return log.read(tx, session_id, first=first, last=first + PAGE - 1), log.draft(tx, session_id)
 
 
 async def _of_turn(news: AsyncIterator[News], turn_id: str) -> AsyncIterator[Entry | Live]:

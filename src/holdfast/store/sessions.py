@@ -166,6 +166,11 @@ def list_page(tx: Transaction, filters: Filters, *, limit: int, cursor: str | No
     return Page(sessions, _cursor(sessions[-1], mark) if more else None)
 
 
+def in_hand(tx: Transaction, limit: int) -> list[Session]:
+    """Open sessions that a worker holds or has open, or whose turn is open: however many others there are."""
+    return [log.as_session(row) for row in tx.all("sessions.in_hand", limit=limit)]
+
+
 def _mark(tx: Transaction, filters: Filters) -> str:
     """What a cursor must have been made for."""
     return hashlib.sha256(meta.store_id(tx).encode() + msgspec.json.encode(filters)).hexdigest()[:12]
