@@ -16,7 +16,7 @@ from holdfast.engine.compact import Compacting, compact, tidy_up
 from holdfast.engine.hand import Hand
 from holdfast.engine.room import ENOUGH, Room
 from holdfast.engine.steps import Act, Ask, CloseUnknown, Compact, Finish, Step, next_step
-from holdfast.engine.terms import offered, under
+from holdfast.engine.terms import offered, system_text, under
 from holdfast.engine.together import stop
 from holdfast.engine.toolcall import Acting, act
 from holdfast.model.asking import ToolSpec
@@ -87,7 +87,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 def frame(hand: Hand, playing: Playing) -> Frame:
     terms = hand.turn.terms
-    system = terms.system or hand.context.system or playing.asking.system
+    system = system_text(terms, hand.context.system, playing.asking.system)
     tools = offered(terms, playing.acting.toolbox.specs())
     if playing.compacting is not None:
         tools = brief.fitting(system, tools, playing.compacting.window)

@@ -10,7 +10,7 @@ from holdfast.engine.drafts import Drafts
 from holdfast.engine.hand import Ground
 from holdfast.engine.together import stop
 from holdfast.model.entry import Entry
-from holdfast.model.event import TurnEnded, UserSaid
+from holdfast.model.event import InputDropped, TurnEnded, UserSaid
 from holdfast.store import log
 from holdfast.store.database import Transaction
 from holdfast.store.log import Draft
@@ -36,16 +36,23 @@ class Watch:
         finally:
             self._ground.bus.unsubscribe(session_id, subscription)
 
-    async def turn(self, admission: Admission, subscription: Subscription) -> AsyncGenerator[Entry | Live, None]:
-        """The turn of an admission to its end, for a watcher who subscribed before it was set going."""
-        first = 1 if admission.repeated else admission.session.seq + 1 - len(admission.entries)
+    async def turn(
+        self, admission: Admission, subscription: Subscription, first: int = 1
+    ) -> AsyncGenerator[Entry | Live, None]:
+        """The turn of an admission to its end, for a watcher who subscribed before it was set going.
+
+        One who joins it later and wants only words that are safe reads them in the store, where none is missing.
+        """
+        joins = admission.repeated and subscription.kept
+        if not admission.repeated:
+            first = admission.session.seq + 1 - len(admission.entries)
         session_id = admission.session.id
-        async with aclosing(self._follow(session_id, first, subscription, told=admission.began)) as news:
+        async with aclosing(self._follow(session_id, first, subscription, told=admission.began, joins=joins)) as news:
             async for item in _of_turn(news, admission.turn_id):
                 yield item
 
     async def _follow(
-        self, session_id: str, first: int, subscription: Subscription, *, told: bool = False
+        self, session_id: str, first: int, subscription: Subscription, *, told: bool = False, joins: bool = False
     ) -> AsyncGenerator[News, None]:
         """All news of a session, in order and without gaps, whether this worker makes them or another.
 
@@ -59,7 +66,9 @@ class Watch:
             look = not told
             while True:
                 item = None if look else subscription.take()
-                if isinstance(item, Live | Failed):
+                if isinstance(item, Live) and joins:
+                    look = True
+                elif isinstance(item, Live | Failed):
                     yield item
                 elif isinstance(item, Entry) and item.seq <= first:
                     if item.seq == first:
@@ -70,7 +79,7 @@ class Watch:
                     for entry in entries:
                         first = entry.seq + 1
                         yield entry
-                    for live in [] if self._serves(session_id) else drafts.news(draft):
+                    for live in drafts.news(draft) if joins or not self._serves(session_id) else []:
                         yield live
                     look = False
                 else:
@@ -102,5 +111,5 @@ async def _of_turn(news: AsyncIterator[News], turn_id: str) -> AsyncIterator[Ent
             turn_id = event.turn_id
         if getattr(event, "turn_id", None) == turn_id:
             yield item
-            if isinstance(event, TurnEnded):
+            if isinstance(event, TurnEnded | InputDropped):
                 return
