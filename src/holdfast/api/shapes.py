@@ -264,11 +264,11 @@ def _name_in(choice: object) -> object:
     return function.get("name") if isinstance(function, dict) else None
 
 
-def refuse_unknown_to(provider: str, terms: Terms, spelled: Mapping[str, str]) -> None:
+def refuse_unknown_to(provider: str, terms: Terms, spelled: Mapping[str, str] | None = None) -> None:
     """Raise a Refusal for a parameter that the chosen model's provider does not know."""
     if provider not in KNOWN_TO and terms.options:
         name = next(iter(terms.options))
-        name = spelled.get(name, name)
+        name = (spelled or {}).get(name, name)
         told = f"the parameter {name} is not supported with models of {provider}"
         raise Refusal(400, "unsupported_parameter", told, name)
 

@@ -1,5 +1,6 @@
 """Where a turn stands in its session: waiting, in the log, or taken back. What is near the log's end is found soonest."""
 
+import re
 from typing import cast
 
 import msgspec
@@ -8,6 +9,9 @@ from holdfast.model.entry import Entry
 from holdfast.model.event import InputDropped, Terms, TurnStarted
 from holdfast.store import inputs, log
 from holdfast.store.database import Transaction
+
+PLAIN = re.compile(r"[A-Za-z0-9-]+")
+"""What can stand in a pattern and mean itself."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +34,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 def find(tx: Transaction, session_id: str, turn_id: str) -> Place | None:
     """Where the turn stands; None if there is no such turn in the session."""
+    if not PLAIN.fullmatch(turn_id):
+        return None
     started = _newest(tx, session_id, "turn_started", _head(turn_id))
     if started:
         event = _event(tx, session_id, started).event
