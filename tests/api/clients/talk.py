@@ -28,12 +28,20 @@ class Talk:
     def all(self) -> list[str]:
         return [*self.lines, *self.questions]
 
-    def check(self, server: Server, replies: list[str]) -> None:
-        """Every reply fits its turn, all was one session, it was compacted three times, and every marker is still known."""
+    def _begins(self, session: dict[str, Any]) -> bool:
+        return str(session["preview"]).startswith(self.markers[0])
+
+    def check(self, server: Server, replies: list[str], known: set[str] | None = None) -> None:
+        """Every reply fits its turn, all was one session, it was compacted three times, and every marker is still known.
+
+        The session is the one that begins with the first marker, or the one that is not among those `known` before.
+        """
         assert len(replies) == len(self.all)
         for marker, reply in zip(self.markers, replies, strict=False):
             assert marker in reply, reply
-        [session] = [one for one in listed(server) if one["preview"].startswith(self.markers[0])]
+        [session] = [
+            one for one in listed(server) if (one["id"] not in known if known is not None else self._begins(one))
+        ]
         assert session["turn_count"] == len(self.all)
         assert session["epoch"] >= 3, "the conversation was long enough to be compacted three times"
         found = " ".join(replies[TURNS:])
