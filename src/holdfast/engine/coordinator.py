@@ -55,7 +55,10 @@ class Coordinator:
         """The newest task of each session; it waits for the one before it."""
         self._all: set[asyncio.Task[None]] = set()
         self._hands: dict[str, Hand] = {}
-        self._memory: OrderedDict[str, Memory] = OrderedDict()
+        self._memory: OrderedDict[str, tuple[Memory, int]] = OrderedDict()
+        """What is remembered of sessions, each with how many events that is."""
+        self._remembered = 0
+        """The events of all of them."""
         self._leaving = False
         self._wanted: set[str] = set()
         """Turns of words that were said here and wait for a worker elsewhere: whoever said them is here and wants them answered."""
@@ -268,7 +271,7 @@ class Coordinator:
 
     async def _take_up(self, lease: Lease, began: Admission | None) -> Hand:
         """The session with its log, of which only what this worker does not remember is read."""
-        memory = self._memory.pop(lease.session_id, None) or Memory([], Context())
+        memory = self._recall(lease.session_id) or Memory([], Context())
         if began is not None and began.entries[0].seq == len(memory.entries) + 1:
             return take_up(self._ground, lease, began.session, memory, began.entries)
         return await load(self._ground, lease, memory)
@@ -324,12 +327,17 @@ class Coordinator:
             logger.warning("session %s could not be given back: %s", lease.session_id, e)
 
     def _remember(self, hand: Hand) -> None:
-        self._memory[hand.id] = Memory(hand.entries, hand.context)
-        while (
-            len(self._memory) > REMEMBERED
-            or sum(len(held.entries) for held in self._memory.values()) > REMEMBERED_EVENTS
-        ):
-            self._memory.popitem(last=False)
+        self._recall(hand.id)
+        self._memory[hand.id] = Memory(hand.entries, hand.context), len(hand.entries)
+        self._remembered += len(hand.entries)
+        while len(self._memory) > REMEMBERED or self._remembered > REMEMBERED_EVENTS:
+            self._recall(next(iter(self._memory)))
+
+    def _recall(self, session_id: str) -> Memory | None:
+        """What is remembered of the session, which is then no longer kept here."""
+        memory, count = self._memory.pop(session_id, (None, 0))
+        self._remembered -= count
+        return memory
 
 
 def _raised(task: "asyncio.Task[None]") -> Deed:
