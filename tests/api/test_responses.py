@@ -340,3 +340,45 @@ def test_what_the_client_gave_is_paged(client: OpenAI) -> None:
     assert first.has_more and [item.content[0].text for item in first.data] == ["0", "1"]  # type: ignore[union-attr]
     everything = [item.content[0].text for item in client.responses.input_items.list(done.id, limit=2)]  # type: ignore[union-attr]
     assert everything == ["4", "3", "2", "1", "0"]
+
+
+@pytest.mark.parametrize("busy", ["interrupt", "steer", "reject"])
+def test_what_comes_while_a_turn_runs_does_as_it_says(client: OpenAI, server: Server, busy: str) -> None:
+    name = new_name()
+    stream = client.responses.create(model=server.model("slow"), input="one", stream=True, extra_headers=name)
+    events = iter(stream)
+    while next(events).type != "response.output_text.delta":
+        pass
+    headers = {**name, "X-Busy": busy}
+
+    if busy == "reject":
+        with pytest.raises(openai.ConflictError) as caught:
+            client.responses.create(model="scripted:echo", input="two", extra_headers=headers)
+        assert caught.value.code == "session_busy"
+        return
+    second = client.responses.create(model="scripted:echo", input="two", extra_headers=headers)
+    last: Any = list(events)[-1]
+
+    again = client.responses.retrieve(second.id)
+    assert again.output_text == second.output_text
+    if busy == "interrupt":
+        assert (last.type, last.response.status) == ("response.failed", "cancelled")
+        assert second.output_text == "You said: two"
+    else:
+        assert last.response.output_text.startswith(SLOWLY), "the words joined the turn that ran"
+        given = [item.content[0].text for item in client.responses.input_items.list(second.id)]  # type: ignore[union-attr]
+        assert given == ["two"]
+
+
+def test_a_keyed_request_is_taken_up_again_after_a_kill(own: Server) -> None:
+    headers = {**new_name(), "Idempotency-Key": uuid.uuid4().hex}
+    asked: Any = {"model": own.model("slow"), "input": "Hello", "extra_headers": headers}
+    with own.openai() as client:
+        begun = client.responses.create(background=True, **asked)
+        own.kill()
+        own.restart()
+    with own.openai() as client:
+        streamed = list(client.responses.create(background=True, stream=True, **asked))
+
+    last: Any = streamed[-1]
+    assert (last.response.id, last.response.output_text) == (begun.id, SLOWLY)

@@ -51,8 +51,13 @@ async def create(request: Request) -> Response:
 
 
 def _named(house: House, request: Request, wanted: Wanted, referred: str | None) -> Named:
-    """Which session is meant: what the body says goes before what headers say, and those before what items refer to."""
+    """Which session is meant: what the body says goes before what headers say, and those before what items refer to.
+
+    Whoever goes on from a response has said it all: names are for other requests.
+    """
     named = naming.named(request.headers, house.settings.api.session_headers, wanted.cache_key)
+    if wanted.previous is not None:
+        return Named(echo=named.echo)
     if wanted.conversation is not None:
         value = naming.text(wanted.conversation, "conversation", naming.MAX_NAME)
         channel = None if value.startswith(SESSION) else naming.CHANNEL + value
