@@ -43,7 +43,8 @@ def write_config(
     models = ["scripted:tools", *(f"scripted:{home}/{name}.json" for name in SCRIPTS)]
     lines = ['model = "scripted:echo"', f"fallback_models = {json.dumps(models)}", "[api]"]
     if alone:
-        lines = [f'model = "scripted:{home}/{alone}.json"', "[api]"]
+        name = alone if alone in ("echo", "tools") else f"{home}/{alone}.json"
+        lines = [f'model = "scripted:{name}"', "[api]"]
     if vendor:
         lines = [
             'model = "openai:gpt-fake"',

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.api import chat, health, listing, native
+from holdfast.api import chat, health, listing, native, responses
 from holdfast.api.auth import Lock
 from holdfast.api.errors import Refusal
 from holdfast.api.gate import Gate, Rules
@@ -40,6 +40,11 @@ async def docs(request: Request) -> Response:
 
 ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", "/v1/chat/completions", chat.complete),
+    ("POST", "/v1/responses", responses.create),
+    ("GET", "/v1/responses/{id}", responses.retrieve),
+    ("DELETE", "/v1/responses/{id}", responses.delete),
+    ("POST", "/v1/responses/{id}/cancel", responses.cancel),
+    ("GET", "/v1/responses/{id}/input_items", responses.input_items),
     ("GET", "/v1/models", models),
     ("GET", "/health", health.health),
     ("GET", "/ready", health.ready),

@@ -55,7 +55,10 @@ class Coordinator:
         """The newest task of each session; it waits for the one before it."""
         self._all: set[asyncio.Task[None]] = set()
         self._hands: dict[str, Hand] = {}
-        self._memory: OrderedDict[str, Memory] = OrderedDict()
+        self._memory: OrderedDict[str, tuple[Memory, int]] = OrderedDict()
+        """What is remembered of sessions, each with how many events that is."""
+        self._remembered = 0
+        """The events of all of them."""
         self._leaving = False
         self._last: set[str] = set()
         """Turns behind which this worker begins no other."""
@@ -177,10 +180,10 @@ class Coordinator:
         """Whether news of the session come over this worker's bus."""
         return session_id in self._hands
 
-    def so_far(self, session_id: str) -> Live | None:
-        """What the reply in the making has said so far, if it is made here."""
+    def so_far(self, session_id: str) -> list[Live]:
+        """What the reply in the making has said so far, if one is made here."""
         hand = self._hands.get(session_id)
-        return None if hand is None else hand.so_far
+        return [] if hand is None or hand.so_far is None else [hand.so_far]
 
     @property
     def in_hand(self) -> int:
@@ -294,7 +297,7 @@ class Coordinator:
 
     async def _take_up(self, lease: Lease, began: Admission | None) -> Hand:
         """The session with its log, of which only what this worker does not remember is read."""
-        memory = self._memory.pop(lease.session_id, None) or Memory([], Context())
+        memory = self._recall(lease.session_id) or Memory([], Context())
         if began is not None and began.entries[0].seq == len(memory.entries) + 1:
             return take_up(self._ground, lease, began.session, memory, began.entries)
         return await load(self._ground, lease, memory)
@@ -350,12 +353,17 @@ class Coordinator:
             logger.warning("session %s could not be given back: %s", lease.session_id, e)
 
     def _remember(self, hand: Hand) -> None:
-        self._memory[hand.id] = Memory(hand.entries, hand.context)
-        while (
-            len(self._memory) > REMEMBERED
-            or sum(len(held.entries) for held in self._memory.values()) > REMEMBERED_EVENTS
-        ):
-            self._memory.popitem(last=False)
+        self._recall(hand.id)
+        self._memory[hand.id] = Memory(hand.entries, hand.context), len(hand.entries)
+        self._remembered += len(hand.entries)
+        while len(self._memory) > REMEMBERED or self._remembered > REMEMBERED_EVENTS:
+            self._recall(next(iter(self._memory)))
+
+    def _recall(self, session_id: str) -> Memory | None:
+        """What is remembered of the session, which is then no longer kept here."""
+        memory, count = self._memory.pop(session_id, (None, 0))
+        self._remembered -= count
+        return memory
 
 
 def _raised(task: "asyncio.Task[None]") -> Deed:

@@ -24,11 +24,11 @@ from holdfast.engine.together import whole
 from holdfast.engine.watch import Watch
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
-from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, ModelChanged, Source
+from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, InputDropped, ModelChanged, Source
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
-from holdfast.store import aliases, approvals, inputs, log, owners, processes, sessions, workers
+from holdfast.store import aliases, approvals, inputs, log, owners, processes, sessions, turns, workers
 from holdfast.store.approvals import Approval
 from holdfast.store.database import Transaction
 from holdfast.store.inputs import Input, Mode
@@ -39,14 +39,15 @@ DRAIN_SECONDS = 10.0
 class Received:
     """A request that was taken in, and its turn as it is played. It must be closed; that does not stop the turn."""
 
-    def __init__(self, engine: "Engine", arrived: Arrived, subscription: Subscription) -> None:
+    def __init__(self, engine: "Engine", arrived: Arrived, subscription: Subscription, first: int = 1) -> None:
         self.arrived = arrived
+        self._first = first
         self._engine = engine
         self._subscription = subscription
 
     def follow(self) -> AsyncGenerator[Entry | Live, None]:
         """Committed events and live text, to the end of the turn. Raises what kept it from being played or recorded."""
-        return self._engine.follow(self.arrived.admission, self._subscription)
+        return self._engine.follow(self.arrived.admission, self._subscription, self._first)
 
     def close(self) -> None:
         self._engine.ground.bus.unsubscribe(self.arrived.admission.session.id, self._subscription)
@@ -195,15 +196,34 @@ class Engine:
     def is_leaving(self) -> bool:
         return self._coordinator.leaving or self.death.done()
 
-    async def receive(self, arrival: Arrival) -> Received:
+    async def receive(self, arrival: Arrival, *, kept: bool = False) -> Received:
         """Take a client's request in and see to it that its turn is played; returns once it is safe.
 
-        As `admit`, for one who may not know which session it speaks to. Close what is returned.
+        As `admit`, for one who may not know which session it speaks to. `kept` is for a face that shows words only
+        once they are safe. Close what is returned.
         """
         self._refuse_when_leaving()
-        return await whole(self._receive(arrival))
+        return await whole(self._receive(arrival, kept=kept))
 
-    async def _receive(self, arrival: Arrival) -> Received:
+    async def join(self, session: Session, place: turns.Place) -> Received:
+        """Follow a turn that was admitted before, and see to it that it is played. Words come once they are safe."""
+        admission = Admission(session, place.turn_id, repeated=True)
+        subscription = self.ground.bus.subscribe(session.id, kept=True)
+        received = Received(
+            self, Arrived(admission, place.terms.model), subscription, first=place.first or session.seq + 1
+        )
+        if place.is_open and not self.is_leaving:
+            self._set_going(admission)
+        return received
+
+    async def withdraw(self, session_id: str, turn_id: str) -> bool:
+        """Take back words that wait, or ask their turn to end if it runs; False if neither. What was said stays in the log."""
+        if await self.ground.database.write(_withdraw, session_id, turn_id, at=self.ground.clock.now()):
+            self.ground.bus.ring(session_id)
+            return True
+        return await self.interrupt(session_id, turn_id)
+
+    async def _receive(self, arrival: Arrival, *, kept: bool) -> Received:
         await self.freshen_channel(arrival.channel)
         at, worker_id = self.ground.clock.now(), self.ground.worker_id
         try:
@@ -214,13 +234,15 @@ class Engine:
                 raise
             arrived = await self.ground.database.write(arrive, arrival, worker_id=worker_id, at=at)
         session_id = arrived.admission.session.id
-        received = Received(self, arrived, self.ground.bus.subscribe(session_id))
+        received = Received(self, arrived, self.ground.bus.subscribe(session_id, kept=kept))
         self._set_going(arrived.admission)
         return received
 
-    def follow(self, admission: Admission, subscription: Subscription) -> AsyncGenerator[Entry | Live, None]:
-        """The turn of an admission to its end, for a watcher who subscribed before it was set going."""
-        return self._watch.turn(admission, subscription)
+    def follow(
+        self, admission: Admission, subscription: Subscription, first: int = 1
+    ) -> AsyncGenerator[Entry | Live, None]:
+        """The turn of an admission to its end, for a watcher who subscribed before it was set going. A repeat begins at `first`."""
+        return self._watch.turn(admission, subscription, first)
 
     async def say(
         self,
@@ -286,16 +308,16 @@ class Engine:
         """Go on with a turn that was left open, though nobody said anything new."""
         self._coordinator.wake(session_id, policy="continue")
 
-    async def interrupt(self, session_id: str, *, leaving: bool = False) -> bool:
-        """Ask the running turn to end; what was said stays. False if no turn is open. Works across processes.
+    async def interrupt(self, session_id: str, turn_id: str | None = None, *, leaving: bool = False) -> bool:
+        """Ask the running turn, or just this one, to end; what was said stays. False if it is not open. Works across processes.
 
         For one who is `leaving`, words that wait behind it go on waiting.
         """
-        request = Input(self.ground.ids.make(TURN), "stop", None)
+        request, at = Input(self.ground.ids.make(TURN), "stop", None), self.ground.clock.now()
         open_turn = (await self.ground.database.read(sessions.get, session_id)).summary.open_turn
         if leaving and open_turn is not None:
             self._coordinator.begin_none_behind(open_turn)
-        if not await self.ground.database.write(_ask_to_stop, session_id, request, at=self.ground.clock.now()):
+        if not await self.ground.database.write(_ask_to_stop, session_id, request, turn_id, at=at):
             return False
         if not self._coordinator.note(session_id):
             self._coordinator.wake(session_id)
@@ -408,12 +430,23 @@ def _bookmarked(tx: Transaction, name: str) -> str | None:
     return session_id
 
 
-def _ask_to_stop(tx: Transaction, session_id: str, request: Input, *, at: int) -> bool:
-    """Put the request to stop beside the open turn; False if there is none."""
-    if sessions.get(tx, session_id).summary.open_turn is None:
+def _ask_to_stop(tx: Transaction, session_id: str, request: Input, turn_id: str | None, *, at: int) -> bool:
+    """Put the request to stop beside the open turn; False if there is none, or another than the one that is meant."""
+    running = sessions.get(tx, session_id).summary.open_turn
+    if running is None or turn_id not in (None, running):
         return False
     inputs.put(tx, session_id, request, at=at)
     return True
+
+
+def _withdraw(tx: Transaction, session_id: str, turn_id: str, *, at: int) -> bool:
+    """Take words out of the queue and write down that they were; False if they do not wait."""
+    for item in inputs.waiting(tx, session_id):
+        if item.turn_id == turn_id and item.said is not None:
+            inputs.drop(tx, session_id, turn_id)
+            log.annotate(tx, session_id, InputDropped(turn_id=turn_id, parts=item.said.parts, terms=item.terms), at=at)
+            return True
+    return False
 
 
 def _admit(tx: Transaction, session_id: str, words: Words, *, owns: bool, worker_id: str, at: int) -> Admission:

@@ -11,8 +11,9 @@ from holdfast.engine.beginning import begin
 from holdfast.engine.bus import Bus, Live, News
 from holdfast.engine.context import Context
 from holdfast.engine.together import whole
+from holdfast.model.asking import ToolSpec
 from holdfast.model.entry import Entry
-from holdfast.model.event import Ended, Event, ModelSaid, Reopened
+from holdfast.model.event import Ended, Event, ModelSaid, Reopened, Terms
 from holdfast.model.ids import Ids
 from holdfast.model.session import Session
 from holdfast.model.times import Clock
@@ -35,6 +36,16 @@ class Ground:
     ids: Ids
     bus: Bus
     worker_id: str
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """What goes with every request beside the messages, how many tokens it is guessed to take, and what it was made from."""
+
+    terms: Terms
+    ours: tuple[ToolSpec, ...]
+    system: str
+    tools: tuple[ToolSpec, ...]
+    tokens: int
 
 
 @dataclass(slots=True)
@@ -61,6 +72,8 @@ class Hand:
     """Turns behind which this worker begins no other, because it leaves."""
     inherited: bool = False
     """Whether this worker finishes what was left by one that would have ended the session: then it does so itself."""
+    frame: Frame | None = None
+    """What went with the last request."""
     kept: str = ""
     """How much of what was said stands in the draft."""
     _order: asyncio.Lock = field(default_factory=asyncio.Lock)

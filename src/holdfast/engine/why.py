@@ -22,6 +22,7 @@ from holdfast.model.event import (
     Ended,
     Event,
     Forked,
+    InputDropped,
     MessagePinned,
     MessageUnpinned,
     ProcessEnded,
@@ -32,7 +33,9 @@ from holdfast.model.event import (
     Recovered,
     Renewed,
     Reopened,
+    ReplyRestarted,
     ResetSkipped,
+    ResponseDeleted,
     Restored,
     Rewound,
     ToolEnded,
@@ -210,7 +213,7 @@ def decided(entry: Entry) -> Decision | None:
 
 
 def _beside_the_words(event: Event) -> tuple[str, str] | None:
-    """What was decided about resets and processes."""
+    """What was decided about resets, processes and requests."""
     match event:
         case Renewed():
             return f"it took the place of {event.previous_id} ({event.rule})", event.reason
@@ -222,6 +225,12 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
             return f"process {event.process_id} ran past its time to live", event.evidence
         case ProcessesLeft():
             return f"its processes were left: {event.action} {event.to}".rstrip(), ", ".join(event.processes)
+        case InputDropped():
+            return "words that waited were taken back", f"they would have begun {event.turn_id}"
+        case ReplyRestarted():
+            return "the model was asked anew in the middle of its reply", event.reason
+        case ResponseDeleted():
+            return f"the response of {event.turn_id} is no longer found by its id", "a client deleted it"
         case ProcessesReceived():
             return f"processes of {event.origin} were handed over to it", ", ".join(event.processes)
         case _:
