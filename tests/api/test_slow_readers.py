@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -16,6 +17,13 @@ from tests.api.serving import KEY, Server
 
 LONG = "x" * 100_000
 TURNS = 30
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A server whose models take any number of words, so that nothing is compacted."""
+    with Server(tmp_path / "home", context_window=10**8) as running:
+        yield running
 
 
 @pytest.fixture
