@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 import holdfast
-from holdfast.api import forms
+from holdfast.api import forms, response_shapes
 from holdfast.api.doors import Door
 from holdfast.api.shapes import ChatRequest
 
@@ -18,11 +18,11 @@ Plain = tuple[str, str, Callable[..., object]]
 
 VERSION = "3.1.0"
 REFS = "#/components/schemas/{name}"
-BODIES: dict[str, type] = {"/v1/chat/completions": ChatRequest}
+BODIES: dict[str, type] = {"/v1/chat/completions": ChatRequest, "/v1/responses": response_shapes.Request}
 """What plain routes take, as far as a type says it; further parameters are described in docs/api.md."""
 JSON, TEXT, HTML, STREAM = "application/json", "text/plain", "text/html", "text/event-stream"
 OTHER_TYPES = {"/metrics": TEXT, "/docs": HTML}
-STREAMED = ("/v1/chat/completions", "/v1/responses", "/v1/sessions/{ref}/events")
+STREAMED = ("/v1/chat/completions", "/v1/responses", "/v1/responses/{id}", "/v1/sessions/{ref}/events")
 OPEN = ("/health",)
 HEADERS = {
     "/v1/sessions/{ref}/turns": {
@@ -49,7 +49,7 @@ def document(doors: Sequence[Door], plain: Sequence[Plain]) -> Json:
     about = {
         "title": "Holdfast",
         "version": holdfast.__version__,
-        "description": "Sessions that survive anything, behind the Chat Completions API and an API of their own.",
+        "description": "Sessions that survive anything, behind the APIs of OpenAI's clients and one of their own.",
     }
     keys = {"key": {"type": "http", "scheme": "bearer"}}
     return {
@@ -76,9 +76,8 @@ def _native(door: Door, known: dict[type, Json]) -> Json:
 def _plain(path: str, method: str, handler: Callable[..., object], known: dict[type, Json]) -> Json:
     found = _operation(path, method, handler)
     found["responses"]["200"] = _answer(path, {"type": "object"})
-    if method == "POST":
-        schema = known[BODIES[path]] if path in BODIES else {"type": "object"}
-        found["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
+    if path in BODIES:
+        found["requestBody"] = {"required": True, "content": {JSON: {"schema": known[BODIES[path]]}}}
     if path in OPEN:
         found["security"] = []
     return found
