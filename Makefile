@@ -21,7 +21,7 @@ help: ## list the targets
 run: .venv/ready-run ## open a chat, with the embedded model unless a key is set
 	@$(BIN)/holdfast
 
-test: .venv/ready-dev ## every test but the live ones
+test: .venv/ready-clients ## every test but the live ones
 	@scripts/system-packages
 	$(BIN)/python -m pytest -n auto $(NO_LIVE)
 
@@ -72,6 +72,11 @@ endef
 .venv/ready-run: pyproject.toml Makefile
 	@echo "Setting up .venv: half a minute or so, this once"
 	$(call install,$(FOR_RUNNING))
+
+.venv/ready-clients: .venv/ready-dev scripts/client-packages $(wildcard tests/api/clients/node/package*.json)
+	@echo "Installing the clients that the tests use: half a minute or so, this once"
+	@scripts/client-packages
+	@touch $@
 
 .venv/ready-dev: pyproject.toml Makefile
 	@echo "Setting up .venv with the developers' tools: a minute or so, this once"

@@ -11,8 +11,9 @@ from holdfast.clock import SystemClock
 from holdfast.engine.ask import Asking
 from holdfast.engine.bus import Bus
 from holdfast.engine.coordinator import Coordinator
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
 from holdfast.engine.hand import Ground
+from holdfast.engine.opening import Opening
 from holdfast.engine.toolcall import Acting
 from holdfast.engine.turn import Playing
 from holdfast.identity import identity

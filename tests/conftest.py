@@ -3,8 +3,9 @@
 import ipaddress
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,9 @@ from holdfast.store import workers
 from holdfast.store.database import Database
 from holdfast.store.sqlite import open_sqlite
 from tests.fakes.clock import FakeClock
+
+if TYPE_CHECKING:
+    from tests.gateway.mailserver import MailServer
 
 NewWorker = Callable[..., Awaitable[str]]
 
@@ -55,6 +59,24 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionfinish() -> None:
     if (module := sys.modules.get("tests.postgres.cluster")) is not None:
         module.remove_all()
+
+
+@pytest.fixture(scope="session")
+def homeserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Matrix server, for all who need one: it takes seconds to start."""
+    from tests.gateway import synapse
+
+    with synapse.running(tmp_path_factory.mktemp("synapse")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def mailserver() -> Iterator["MailServer"]:
+    """A mail server, for all who need one."""
+    from tests.gateway import mailserver
+
+    with mailserver.running() as running:
+        yield running
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {  # layer -> the layers below it; faces never
     "providers": BASICS,
     "tools": BASICS | {"store", "processes"},
     "engine": BASICS | {"store"},
-    "interop": BASICS | {"store"},
+    "interop": BASICS | {"store", "engine"},
     "slash": BASICS | {"store", "engine", "interop"},
     **dict.fromkeys(FACES, BELOW_FACES | {"slash"}),
     "assemble": BELOW_FACES,
@@ -62,7 +62,9 @@ HANDED_ON = {  # function that catches everything without raising -> where the e
     "gateway/inlet.py _read": "to the dead-letter list, with the payload",
     "gateway/router.py _see_to": "to the dead-letter list, with the payload, and to the log with its traceback",
     "gateway/deliver.py _hand_over": "to the delivery, as a doubt, and to the log with its traceback",
+    "gateway/lines.py _run": "to the log; the chat is begun again when it is next looked at",
     "gateway/attend.py _attend": "to the log with its traceback: nothing depends on what is attended to",
+    "cron.py work": "to the log with its traceback; schedules are looked at again",
     "gateway/gateway.py work": "to the state of the platform, and to the log with its traceback",
     "engine/coordinator.py _play": "to the one whose turn it was, and to the log with its traceback",
 }

@@ -96,6 +96,10 @@ def test_every_variable_that_overrides_a_setting_is_tried_above() -> None:
     assert {row[0] for row in marks[0].args[1]} == config.ENVIRONMENT.keys()
 
 
+def test_a_mark_that_an_editor_put_before_the_first_line_is_no_setting(home: Path) -> None:
+    assert read(home, '\ufeffmodel = "scripted:marked"').model == "scripted:marked"
+
+
 def test_the_model_is_that_of_the_first_provider_with_a_key(home: Path) -> None:
     assert read(home, OPENAI_API_KEY="k", ANTHROPIC_API_KEY="k").model == DEFAULT_MODELS["openai"]
     assert read(home, ANTHROPIC_API_KEY="k").model == DEFAULT_MODELS["anthropic"]

@@ -13,7 +13,7 @@ from holdfast.engine.ask import Asking
 from holdfast.engine.bus import Bus
 from holdfast.engine.calendar import Policies, Policy
 from holdfast.engine.compact import Compacting
-from holdfast.engine.coordinator import Coordinator
+from holdfast.engine.coordinator import Coordinator, Prepare
 from holdfast.engine.engine import Engine
 from holdfast.engine.hand import Ground
 from holdfast.engine.heartbeat import Heartbeat
@@ -42,6 +42,7 @@ from holdfast.tools.builtin import builtin
 from holdfast.tools.process import ProcessTool
 from holdfast.tools.recall import PAGE_CHARS, Recall
 from holdfast.tools.registry import Toolbox
+from holdfast.tools.send_file import SendFile
 from holdfast.tools.terminal import without_secrets
 
 logger = logging.getLogger(__name__)
@@ -73,18 +74,17 @@ class Models:
             self._providers[name] = provider
         return Candidate(provider, model)
 
-    async def ask(self, request: Request) -> AsyncIterator[Delta | Restarted | Reply]:
+    def ask(self, request: Request) -> AsyncIterator[Delta | Restarted | Reply]:
         """Ask the request's model, written as `provider:name`, and those that stand in for it."""
-        names = dict.fromkeys((request.model, *self._settings.fallback_models))
-        candidates = [self.candidate(name) for name in names]
-        async with aclosing(ask_with_retries(candidates, request, sleep=asyncio.sleep, chance=random.random)) as stream:
-            async for item in stream:
-                yield item
+        return self._ask(request, *self._settings.fallback_models)
 
-    async def ask_alone(self, request: Request) -> AsyncIterator[Delta | Restarted | Reply]:
+    def ask_alone(self, request: Request) -> AsyncIterator[Delta | Restarted | Reply]:
         """As `ask`, but nobody stands in."""
-        chosen = [self.candidate(request.model)]
-        async with aclosing(ask_with_retries(chosen, request, sleep=asyncio.sleep, chance=random.random)) as stream:
+        return self._ask(request)
+
+    async def _ask(self, request: Request, *others: str) -> AsyncIterator[Delta | Restarted | Reply]:
+        candidates = [self.candidate(name) for name in dict.fromkeys((request.model, *others))]
+        async with aclosing(ask_with_retries(candidates, request, sleep=asyncio.sleep, chance=random.random)) as stream:
             async for item in stream:
                 yield item
 
@@ -146,27 +146,9 @@ async def open_engine(
     environment = _harmless(settings, environment)
     registry = open_registry(database, settings, without_secrets(environment), clock=clock, ours=ours)
     async with _toolbox(database, settings, environment, registry) as toolbox:
-        system = settings.agent.system or SYSTEM.read_text("utf-8")
-
-        def prepare(session: Session, opened: Event) -> Playing:
-            model = session.summary.model or settings.model
-            asking = Asking(model, system, models.ask, settings.agent.step_seconds)
-            return Playing(
-                asking,
-                _acting(session, opened, toolbox, settings, attended=attended),
-                settings.agent.max_steps,
-                settings.agent.turn_seconds,
-                models.compacting(model),
-            )
-
-        coordinator = Coordinator(ground, ours, prepare)
+        coordinator = Coordinator(ground, ours, _preparing(settings, models, toolbox, attended=attended))
         engine = Engine(ground, coordinator, settings.model)
-        engine.processes = registry
-        if settings.agent.titles:
-            engine.titles = Titles(ground, models.ask, lambda model: choose.parse(model).provider in UNTALENTED)
-        zone_name = environment.get("TZ", "")
-        engine.resets = Resets(ground, policies(settings, zone_name), registry, on_reset=settings.processes.on_reset)
-        engine.chores = (_seen_to(registry), engine.resets.sweep)
+        _equip(engine, settings, models, registry, environment.get("TZ", ""))
         janitor = Janitor(ground, ours, pace(settings), engine.take_up, engine.chores)
         try:
             async with Heartbeat(ground, settings.liveness.heartbeat_seconds, engine.declare_dead):
@@ -181,6 +163,33 @@ async def open_engine(
                     await engine.close()
         finally:
             await models.close()
+
+
+def _preparing(settings: Settings, models: Models, toolbox: Toolbox, *, attended: bool) -> Prepare:
+    """How it is found out what a session's turns are played with."""
+    system = settings.agent.system or SYSTEM.read_text("utf-8")
+
+    def prepare(session: Session, opened: Event) -> Playing:
+        model = session.summary.model or settings.model
+        return Playing(
+            Asking(model, system, models.ask, settings.agent.step_seconds),
+            _acting(session, opened, toolbox, settings, attended=attended),
+            settings.agent.max_steps,
+            settings.agent.turn_seconds,
+            models.compacting(model),
+        )
+
+    return prepare
+
+
+def _equip(engine: Engine, settings: Settings, models: Models, registry: Registry, tz: str) -> None:
+    """Give the engine what it can do without: processes, titles, resets. `tz` is the variable TZ."""
+    ground = engine.ground
+    engine.processes = registry
+    if settings.agent.titles:
+        engine.titles = Titles(ground, models.ask, lambda model: choose.parse(model).provider in UNTALENTED)
+    engine.resets = Resets(ground, policies(settings, tz), registry, on_reset=settings.processes.on_reset)
+    engine.chores = (_seen_to(registry), engine.resets.sweep)
 
 
 def _harmless(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
@@ -251,7 +260,8 @@ async def _toolbox(
     process = ProcessTool(registry, database, home=settings.home)
     # A page takes a tenth of the window at most, so that one can be read where there is room for little else.
     recall = Recall(database, min(PAGE_CHARS, window(settings, settings.model) * BYTES_PER_TOKEN // 10))
-    tools = [*builtin(environment, home=settings.home, start_background=process.start), process, recall]
+    send_file = SendFile(database, home=settings.home)
+    tools = [*builtin(environment, home=settings.home, start_background=process.start), process, recall, send_file]
     if not settings.mcp:
         yield Toolbox(tools)
         return

@@ -115,7 +115,7 @@ def _home(env: Mapping[str, str], given: Path | None) -> Path:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")  # some editors put a mark before the first line
     except FileNotFoundError:
         return {}
     except NotADirectoryError as e:

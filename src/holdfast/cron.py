@@ -117,6 +117,9 @@ class Cron:
                         wait = min(wait, max((due - self._ground.clock.now()) / SECOND, 0.05))
                 except HoldfastError as e:
                     logger.warning("schedules are looked at again later: %s", e)
+                except Exception:
+                    # A bug must not stop all schedules for good, in silence.
+                    logger.exception("schedules could not be looked at; they are again later")
                 await bell.wait(wait)
 
     async def look(self) -> int:

@@ -10,7 +10,8 @@ from holdfast import config
 from holdfast.app import open_app
 from holdfast.assemble import open_engine
 from holdfast.engine.bus import Live
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.model.entry import Entry
 from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone
 from holdfast.model.message import Content, Message

@@ -29,7 +29,8 @@ from holdfast.store.database import Transaction
 from holdfast.store.schedules import PREFIX, Missed, Schedule
 
 
-def desk(engine: Engine, app: App, key: str) -> Desk:
+def desk(engine: Engine, app: App, key: str, leaving: asyncio.Event) -> Desk:
+    """What the pages work with. `leaving` is set when their streams are to end."""
     clock = engine.ground.clock
     return Desk(
         engine=engine,
@@ -42,7 +43,7 @@ def desk(engine: Engine, app: App, key: str) -> Desk:
         fleet=Fleet(app.settings.fleet.peers, key, clock),
         pulse=Pulse(app.database),
         day=Day(app.database),
-        leaving=asyncio.Event(),
+        leaving=leaving,
         searched=asyncio.Event(),
         workdir=config.workdir(),
     )
@@ -59,7 +60,6 @@ async def open_desk(desk: Desk) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        desk.leaving.set()
         await stop(*tasks)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache, partial
 
 from holdfast import config, pages
 from holdfast.api import auth, server
@@ -11,13 +12,16 @@ from holdfast.api.app import create
 from holdfast.api.house import House
 from holdfast.api.listing import Listing
 from holdfast.app import App
-from holdfast.assemble import open_engine
+from holdfast.assemble import open_engine, pace, window
 from holdfast.cron import Cron
 from holdfast.dashboard.app import Dashboard
 from holdfast.dashboard.door import Door
 from holdfast.engine.engine import Engine
+from holdfast.engine.janitor import Janitor
 from holdfast.engine.together import stop
 from holdfast.gateway.gateway import Gateway
+from holdfast.identity import identity
+from holdfast.processes.registry import Registry
 from holdfast.settings import Settings
 
 Started = Callable[[str, str], object]
@@ -35,24 +39,40 @@ async def serve(app: App, started: Started, stopping: asyncio.Event) -> None:
     listener = server.listen(settings.api.host, settings.api.port)
     try:
         async with open_engine(app.database, settings, config.environment(), kind="serve", sweeps=True) as engine:
-            house = House(engine, app.database, settings, Listing(settings), config.workdir())
-            desk = pages.desk(engine, app, key)
-            dashboard = Dashboard(desk, Door(key, app.database))
-            api = create(house, key, dashboard)
+            house = _house(app, engine)
+            desk = pages.desk(engine, app, key, house.leaving)
+            api = create(house, key, Dashboard(desk, Door(key, app.database)))
             serving = server.Server(api, lambda: started(server.address(listener), _where(settings)))
             async with platforms_and_schedules(engine, app), pages.open_desk(desk):
-                await _until(stopping, engine, serving, listener, desk.leaving)
+                await _until(stopping, house, serving, listener)
     finally:
         listener.close()
+
+
+def _house(app: App, engine: Engine) -> House:
+    settings = app.settings
+    assert isinstance(engine.processes, Registry), "every engine that is put together has one"
+    janitor = Janitor(engine.ground, identity(), pace(settings), engine.take_up, engine.chores)
+    return House(
+        engine,
+        app.database,
+        settings,
+        Listing(settings),
+        config.workdir(),
+        search=app.search,
+        processes=engine.processes,
+        sweep=janitor.sweep,
+        window=cache(partial(window, settings)),
+    )
 
 
 @asynccontextmanager
 async def platforms_and_schedules(engine: Engine, app: App) -> AsyncIterator[None]:
     """While this lasts, messaging platforms are served and schedules kept."""
     tz = config.environment().get("TZ", "")
+    gateway = Gateway(engine, app.settings, app.search)
     tasks = [asyncio.create_task(Cron(engine, app.settings.model, tz).work(), name="cron")]
     if app.settings.gateway.platforms:
-        gateway = Gateway(engine, app.settings, app.search)
         tasks.append(asyncio.create_task(gateway.work(), name="gateway"))
     try:
         yield
@@ -64,27 +84,22 @@ def _where(settings: Settings) -> str:
     return "as set" if settings.api.key is not None else f"in {auth.key_file(settings)}"
 
 
-async def _until(
-    stopping: asyncio.Event,
-    engine: Engine,
-    serving: server.Server,
-    listener: socket.socket,
-    leaving: asyncio.Event,
-) -> None:
+async def _until(stopping: asyncio.Event, house: House, serving: server.Server, listener: socket.socket) -> None:
+    engine = house.engine
     task = asyncio.ensure_future(serving.serve([listener]))
     bell = asyncio.ensure_future(stopping.wait())
     try:
         ends: set[asyncio.Future[object]] = {task, bell, engine.death}  # type: ignore[arg-type] # any result will do
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         serving.stop()
-        leaving.set()
         if not engine.death.done():
             await engine.drain()
+        house.leaving.set()
         await task
     finally:
         bell.cancel()
+        house.leaving.set()
         serving.stop()
-        leaving.set()
         await asyncio.wait({task})
     if engine.death.done():
         engine.death.result()

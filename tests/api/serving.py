@@ -17,14 +17,25 @@ KEY = "hfk-for-the-tests-only"
 WORDS = 150
 SLOWLY = " ".join(f"word{n}" for n in range(WORDS))
 """What the slow model says, in some three seconds."""
+BRISKLY = " ".join(f"piece{n}" for n in range(80))
+"""What the brisk model says, in some eight tenths of a second."""
 SCRIPTS = {
     "slow": {"steps": [{"say": SLOWLY, "delay_seconds": 0.02}], "loop": True},
     "fails": {"steps": [{"fail": "refused", "message": "I will not."}, {"say": "Then again, why not."}]},
     "silent": {"steps": [{"hang": True}]},
+    "brisk": {"steps": [{"say": BRISKLY, "delay_seconds": 0.01}], "loop": True},
+    "asks": {"steps": [{"call": [{"name": "terminal", "arguments": {"command": "rm -rf gone"}}]}, {"say": "Asked."}]},
 }
 
 
-def write_config(home: Path, alone: str = "", context_window: int = 0, vendor: str = "", **api: object) -> None:
+def write_config(
+    home: Path,
+    alone: str = "",
+    context_window: int = 0,
+    vendor: str = "",
+    approval_seconds: int = 0,
+    **api: object,
+) -> None:
     """Models that a request can ask for by name: echo, tools, and the scripts above; or one `alone`, for which none stands in."""
     home.mkdir(parents=True, exist_ok=True)
     for name, script in SCRIPTS.items():
@@ -32,7 +43,8 @@ def write_config(home: Path, alone: str = "", context_window: int = 0, vendor: s
     models = ["scripted:tools", *(f"scripted:{home}/{name}.json" for name in SCRIPTS)]
     lines = ['model = "scripted:echo"', f"fallback_models = {json.dumps(models)}", "[api]"]
     if alone:
-        lines = [f'model = "scripted:{home}/{alone}.json"', "[api]"]
+        name = alone if alone in ("echo", "tools") else f"{home}/{alone}.json"
+        lines = [f'model = "scripted:{name}"', "[api]"]
     if vendor:
         lines = [
             'model = "openai:gpt-fake"',
@@ -43,7 +55,9 @@ def write_config(home: Path, alone: str = "", context_window: int = 0, vendor: s
         ]
     context = ["[context]", f"window = {context_window}"] if context_window else []
     lines += [f"{name} = {json.dumps(value)}" for name, value in {"key": KEY, **api}.items()]
-    (home / "config.toml").write_text("\n".join([*lines, *context, "[agent]", "approval_seconds = 0", ""]))
+    (home / "config.toml").write_text(
+        "\n".join([*lines, *context, "[agent]", f"approval_seconds = {approval_seconds}", ""])
+    )
     (home / "config.toml").chmod(0o600)
 
 

@@ -111,6 +111,7 @@ WRONG: list[tuple[Any, int, str, str | None]] = [
     (body(user=7), 400, "invalid_type", "user"),
     (body(prompt_cache_key="\n"), 400, "invalid_header", "prompt_cache_key"),
     (body(messages=[USER] * 20_001), 400, "too_many_messages", "messages"),
+    (body(messages=[USER] * 100_000), 400, "too_many_messages", "messages"),
 ]
 
 

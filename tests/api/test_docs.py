@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import holdfast.api
+from holdfast.api import response_shapes
 from holdfast.api.errors import STATUS, TURN_STATUS
 from holdfast.api.shapes import NEUTRAL, PASSED_ON, ChatRequest
 from holdfast.cli.errors import EXIT
@@ -40,7 +41,12 @@ def test_every_code_is_documented_with_its_status() -> None:
 
 
 def test_every_parameter_is_documented() -> None:
-    table = TEXT.partition("## What a request may hold")[2].partition("## Errors")[0]
-    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.+?) \|", table, flags=re.MULTILINE))))
+    assert named_under("## What a request may hold") == {*ChatRequest.__struct_fields__, *NEUTRAL, *PASSED_ON}
+    known = {*response_shapes.Request.__struct_fields__, *response_shapes.NEUTRAL, *response_shapes.PASSED_ON}
+    assert named_under("### What a request for a response may hold") == known
 
-    assert named == {*ChatRequest.__struct_fields__, *NEUTRAL, *PASSED_ON}
+
+def named_under(heading: str) -> set[str]:
+    """The parameters that the table under a heading names."""
+    table = TEXT.partition(f"{heading}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
+    return set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.+?) \|", table, flags=re.MULTILINE))))

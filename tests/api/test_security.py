@@ -6,6 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from holdfast.api.app import ROUTES as APP_ROUTES
+from holdfast.api.native import DOORS
 from tests.api.serving import KEY, Server, ask
 
 ROUTES = [("GET", "/v1/models"), ("GET", "/ready"), ("POST", "/v1/chat/completions"), ("GET", "/nowhere")]
@@ -21,6 +23,14 @@ def test_nothing_is_answered_without_the_key(server: Server, method: str, path: 
     assert response.status_code == 401
     assert response.json()["error"]["code"] == "invalid_api_key"
     assert response.headers["www-authenticate"] == "Bearer"
+
+
+def test_no_route_but_health_is_answered_without_the_key(server: Server) -> None:
+    every = {(method, path) for method, path, _ in APP_ROUTES} | {(door.method, door.path) for door in DOORS}
+    with httpx.Client(base_url=server.url) as stranger:
+        answers = {(method, path): stranger.request(method, path).status_code for method, path in every}
+
+    assert {route for route, status in answers.items() if status != 401} == {("GET", "/health")}
 
 
 def test_health_needs_no_key_and_tells_nothing(server: Server) -> None:

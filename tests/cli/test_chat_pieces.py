@@ -15,6 +15,7 @@ from prompt_toolkit.keys import Keys
 from holdfast.cli.chat import blocks
 from holdfast.cli.chat.asking import Answer, Asked
 from holdfast.cli.chat.blocks import GOES_ON, MOST_LINES, Block, cut
+from holdfast.cli.chat.cells import wrapped
 from holdfast.cli.chat.fold import call_line, folded
 from holdfast.cli.chat.history import InputHistory
 from holdfast.cli.chat.paint import Paint
@@ -262,6 +263,15 @@ def test_only_a_plain_yes_allows(typed: str, answer: Answer) -> None:
     assert Asked("?", give, reasons=True).understand(typed) == answer
 
 
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_a_question_is_broken_between_words(columns: int) -> None:
+    text = "? `rm -rf --no-preserve-root x`: it deletes folders with all that is in them. Allow it?"
+    lines = wrapped(text, columns).split("\n")
+
+    assert " ".join(lines) == text
+    assert max(map(len, lines)) <= columns
+
+
 def test_where_reasons_do_not_count_other_words_are_no_answer() -> None:
     async def give(*_: object) -> str:
         return ""
@@ -276,6 +286,50 @@ def test_the_file_of_the_history_holds_one_json_text_a_line(tmp_path: Path) -> N
 
 
 # the keyboard
+
+
+def test_enter_that_was_pressed_before_there_was_a_line_is_enter() -> None:
+    ours, theirs = os.openpty()
+    os.write(ours, b"ahead\r")
+    with os.fdopen(theirs, "r") as stream:
+        keyboard = Keyboard(stream)
+        with keyboard.raw_mode():
+            ahead = keyboard.read_keys()
+            os.write(ours, b"\n\r")
+            later = keyboard.read_keys()
+    os.close(ours)
+
+    assert [key.key for key in ahead] == [*"ahead", Keys.ControlM]
+    assert [key.key for key in later] == [Keys.ControlJ, Keys.ControlM]
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+def test_a_paste_that_holds_the_mark_of_a_paste_does_not_lock_the_keyboard(size: int) -> None:
+    typed = b"\x1b[200~a\x1b[200~b\x1b[201~y"
+    ours, theirs = os.openpty()
+    tty.setraw(theirs)
+    keys: list[KeyPress] = []
+    with os.fdopen(theirs, "r") as stream:
+        keyboard = Keyboard(stream)
+        for piece in (typed[:size], typed[size:]):
+            os.write(ours, piece)
+            keys += keyboard.read_keys()
+    os.close(ours)
+
+    assert [key.data for key in keys] == ["a\x1b[200~b", "y"]
+
+
+def test_half_a_mark_that_nothing_follows_is_keys() -> None:
+    ours, theirs = os.openpty()
+    tty.setraw(theirs)
+    with os.fdopen(theirs, "r") as stream:
+        keyboard = Keyboard(stream)
+        os.write(ours, b"\x1b")
+        assert keyboard.read_keys() == []
+        assert [key.key for key in keyboard.flush_keys()] == [Keys.Escape]
+        os.write(ours, b"[200~")
+        assert "".join(key.data for key in keyboard.read_keys()) == "[200~"
+    os.close(ours)
 
 
 @given(st.data())

@@ -229,9 +229,10 @@ def test_titles_are_made_of_the_first_exchange_and_can_be_changed(holdfast: Hold
         chat.ready().say("How do lighthouses of the northern coast work at night?")
         chat.see("· How do lighthouses of the north…")
         chat.say("/title Northern lights")
-        chat.see("Titled 'Northern lights'.")
+        chat.see("[titled 'Northern lights']")
         chat.see("· Northern lights")
         chat.leave()
+        assert "Titled" not in chat.flat, "it is said once"
 
     titled = [event["body"] for event in events(holdfast, newest(holdfast)["id"]) if event["kind"] == "titled"]
     assert [(body["title"], body.get("by", "user")) for body in titled] == [
@@ -469,6 +470,7 @@ def test_a_session_is_handed_over_when_the_person_at_the_first_terminal_agrees(h
             second.see("The person there is asked to hand it over")
             first.see("asks to take this session over. Hand it over?")
             first.say("y")
+            first.see("handing it over was allowed by chat")
             first.see("The session is open in the other terminal now")
             first.leave()
             second.say("Mine now")

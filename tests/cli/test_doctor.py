@@ -1,5 +1,6 @@
 """`holdfast doctor` shows everything but secrets, and changes nothing."""
 
+import subprocess
 from pathlib import Path
 
 from tests.cli.conftest import Holdfast
@@ -50,6 +51,19 @@ def test_a_private_file_with_secrets_is_no_reason_to_warn(holdfast: Holdfast, ho
     (home / "config.toml").chmod(0o600)
 
     assert holdfast("doctor", "--json").json["warnings"] == []
+
+
+def test_a_store_that_cannot_be_written_is_a_problem(holdfast: Holdfast, seed: Seed, home: Path) -> None:
+    seed.sessions(1)
+    subprocess.run(["mount", "--bind", "-o", "ro", home, home], check=True)
+    try:
+        ran = holdfast("doctor", "--json")
+    finally:
+        subprocess.run(["umount", home], check=True)
+
+    assert ran.code == 1
+    assert ran.json["problems"] == [f"nothing can be saved: {home / 'holdfast.db'} cannot be written"]
+    assert ran.json["store"]["sessions"] == 1
 
 
 def test_the_store_is_described(holdfast: Holdfast, seed: Seed) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import SystemClock
+from holdfast.model.times import iso
 from holdfast.store import inbox, outbox, people, platforms
 from holdfast.store.database import Transaction
 from holdfast.store.inbox import Post
@@ -70,6 +71,35 @@ def test_a_platform_whose_worker_is_gone_is_not_shown_as_connected(holdfast: Hol
     assert "killed" in found["error"]
 
 
+def test_status_says_since_when_a_platform_is_connected_and_what_its_last_error_was(
+    holdfast: Holdfast, home: Path
+) -> None:
+    from holdfast.identity import identity
+    from holdfast.store import workers
+
+    def troubled(tx: Transaction) -> None:
+        workers.register(tx, "worker-1", "serve", identity(), version="0", at=NOW)
+        platforms.take(tx, "telegram", "worker-1", at=NOW)
+        platforms.note(tx, "telegram", "worker-1", "down", at=NOW + 1_000_000, error="the cable was cut")
+        platforms.note(tx, "telegram", "worker-1", "connected", at=NOW + 2_000_000)
+        fill(tx)
+
+    home.mkdir()
+    write(home, troubled)
+    [found] = holdfast("gateway", "status", "--json").json["platforms"]
+    table = holdfast("gateway", "status").out
+
+    assert (found["state"], found["since"], found["error"], found["error_at"]) == (
+        "connected",
+        iso(NOW + 2_000_000),
+        "the cable was cut",
+        iso(NOW + 1_000_000),
+    )
+    assert "the cable was cut" in table
+    assert "2 received, 1 waiting, 1 dead" in table
+    assert "0 to send, 0 unknown, 1 failed" in table
+
+
 def test_dead_letters_are_shown_with_their_payload_and_replayed(holdfast: Holdfast, home: Path) -> None:
     home.mkdir()
     write(home, fill)
@@ -128,5 +158,6 @@ def test_what_cannot_be_scheduled_is_refused(holdfast: Holdfast) -> None:
     assert "never comes" in holdfast("cron", "add", "0 0 31 2 *", "x").err
     assert "no time zone" in holdfast("cron", "add", "* * * * *", "x", "--timezone", "Mars").err
     assert "is no chat" in holdfast("cron", "add", "* * * * *", "x", "--deliver", "nowhere").err
+    assert "no [gateway.pigeon]" in holdfast("cron", "add", "* * * * *", "x", "--deliver", "pigeon:1").err
     assert "nothing to say" in holdfast("cron", "add", "* * * * *", " ").err
     assert holdfast("cron", "remove", "cron-none").code == 3

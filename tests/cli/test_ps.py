@@ -177,3 +177,45 @@ def test_a_sweep_looks_at_the_processes_and_resets_what_is_due(
     assert ("reset", "hf-old") in [(deed["what"], deed["session_id"]) for deed in deeds]
     assert holdfast("sessions", "show", "hf-old", "--json").json["end_reason"] == "session_reset"
     assert yard.get(ended).exit_code == 3
+
+
+def test_what_is_pruned_takes_its_files_and_the_folders_of_its_processes_along(
+    holdfast: Holdfast, yard: Yard, seed: Seed
+) -> None:
+    ended, kept = yard.start("echo hello"), seed.session()
+    done(yard, ended)
+    assert holdfast("ps", "--json").json == {"processes": []}  # its end is seen
+    for session_id in (yard.session_id, kept):
+        (yard.home / "files" / session_id).mkdir(parents=True)
+        (yard.home / "files" / session_id / "note.txt").write_text("private")
+    seed.trash(yard.session_id, days_ago=40)
+
+    holdfast("sessions", "prune")
+    assert (yard.home / "processes" / ended).exists()
+    [removed] = holdfast("sessions", "prune", "--yes", "--json").json["sessions"]
+
+    assert removed["id"] == yard.session_id
+    assert not (yard.home / "processes" / ended).exists()
+    assert [path.name for path in (yard.home / "files").iterdir()] == [kept]
+
+
+def test_a_session_whose_process_lives_is_not_pruned(holdfast: Holdfast, yard: Yard, seed: Seed) -> None:
+    one = yard.start("sleep 300")
+    seed.trash(yard.session_id, days_ago=40)
+
+    assert holdfast("sessions", "prune", "--yes", "--json").json["sessions"] == []
+    assert yard.get(one).ended_at is None
+    assert (yard.home / "processes" / one).exists()
+
+
+def test_the_doctor_names_what_is_past_its_time_to_live(holdfast: Holdfast, yard: Yard, seed: Seed) -> None:
+    one, other = yard.start("sleep 300"), yard.start("sleep 301")
+    late = yard.get(one)
+    seed.write(lambda tx: processes.expire(tx, late, "it is old", at=SystemClock().now()))
+
+    [warning] = [text for text in holdfast("doctor", "--json").json["warnings"] if "time to live" in text]
+
+    assert f"process {one} of session {yard.session_id}" in warning
+    assert f"holdfast ps kill {one}" in warning
+    assert other not in warning
+    assert one in holdfast("doctor").out

@@ -1,6 +1,7 @@
 """The platforms that have to keep the contract of a channel, each with somebody who uses it."""
 
 import asyncio
+import base64
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -8,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import httpx2
+import pytest
 from aiohttp import web
 
 from holdfast.clock import SystemClock
@@ -48,7 +50,7 @@ class Subject:
         """The platform brings something that makes no sense."""
         raise NotImplementedError
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         """What Alice has heard, as it now reads."""
         raise NotImplementedError
 
@@ -63,6 +65,21 @@ class Subject:
     async def press(self, place: int) -> None:
         """Alice presses a button of the last message."""
         raise NotImplementedError
+
+    async def received(self) -> list[tuple[str, bytes]]:
+        """The files that Alice has got."""
+        raise NotImplementedError
+
+    async def hang_up(self) -> None:
+        """The platform closes the connection."""
+        raise NotImplementedError
+
+    async def saw_typing(self) -> bool:
+        """Whether Alice was shown that the agent types."""
+        raise NotImplementedError
+
+
+Made = Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[Subject]]
 
 
 class FakeSubject(Subject):
@@ -86,7 +103,7 @@ class FakeSubject(Subject):
     async def be_odd(self) -> None:
         await self.channel.posted.put(b"\xff")
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.channel.texts
 
     def be_busy(self) -> None:
@@ -103,6 +120,12 @@ class FakeSubject(Subject):
         message = self.channel.arrived[-1]
         given = {"chat": "c1", "message": "p", "person": "alice", "pressed": message.choices[place].value}
         await self.channel.posted.put(json.dumps({**given, "about": message.about}))
+
+    async def received(self) -> list[tuple[str, bytes]]:
+        return [(one.file.name, one.file.read_bytes()) for one in self.channel.arrived if one.file is not None]
+
+    async def saw_typing(self) -> bool:
+        return self.chat in self.channel.typed
 
 
 class Bridge(Subject):
@@ -162,7 +185,7 @@ class Bridge(Subject):
     async def be_odd(self) -> None:
         await self._post(b"\xff\xfe")
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return [one["text"] for one in self._taken.values()]
 
     def be_busy(self) -> None:
@@ -175,6 +198,10 @@ class Bridge(Subject):
         message = list(self._taken.values())[-1]
         given = {"chat": "c1", "message": "p", "person": "alice", "pressed": message["choices"][place]["value"]}
         await self._post(json.dumps({**given, "about": message["about"]}).encode())
+
+    async def received(self) -> list[tuple[str, bytes]]:
+        files = [one["file"] for one in self._taken.values() if "file" in one]
+        return [(file["name"], base64.b64decode(file["data"])) for file in files]
 
 
 class TelegramSubject(Subject):
@@ -194,7 +221,7 @@ class TelegramSubject(Subject):
     async def be_odd(self) -> None:
         self.api.put({"message": "no message"})
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.api.texts
 
     def be_busy(self) -> None:
@@ -207,6 +234,12 @@ class TelegramSubject(Subject):
     async def press(self, place: int) -> None:
         self.api.press(self.api.messages[-1], place)
 
+    async def received(self) -> list[tuple[str, bytes]]:
+        return self.api.documents
+
+    async def saw_typing(self) -> bool:
+        return bool(self.api.actions)
+
 
 class SlackSubject(Subject):
     kind, chat, gone = "slack", "D1", "GONE"
@@ -217,6 +250,9 @@ class SlackSubject(Subject):
         )
         self.api = api
 
+    async def hang_up(self) -> None:
+        await self.api.close()
+
     async def say(self, text: str) -> None:
         self._last = await self.api.say(text)
 
@@ -226,7 +262,7 @@ class SlackSubject(Subject):
     async def be_odd(self) -> None:
         await self.api.put({"type": "event_callback", "event": "no event"})
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.api.texts
 
     def be_busy(self) -> None:
@@ -238,6 +274,9 @@ class SlackSubject(Subject):
     async def press(self, place: int) -> None:
         await self.api.press(self.api.messages[-1], place)
 
+    async def received(self) -> list[tuple[str, bytes]]:
+        return self.api.uploads
+
 
 class DiscordSubject(Subject):
     kind, chat, gone = "discord", "70", "404"
@@ -246,6 +285,9 @@ class DiscordSubject(Subject):
         gateway = api.url.replace("http", "ws") + "/gateway"
         super().__init__({"token": "token-1", "api_url": f"{api.url}/api", "gateway_url": gateway})
         self.api = api
+
+    async def hang_up(self) -> None:
+        await self.api.close()
 
     async def say(self, text: str) -> None:
         self._last = await self.api.say(text)
@@ -256,11 +298,17 @@ class DiscordSubject(Subject):
     async def be_odd(self) -> None:
         await self.api.put("INTERACTION_CREATE", {"id": "5"})
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.api.texts
 
     async def press(self, place: int) -> None:
         await self.api.press(self.api.sent[-1], place)
+
+    async def received(self) -> list[tuple[str, bytes]]:
+        return self.api.uploads
+
+    async def saw_typing(self) -> bool:
+        return self.chat in self.api.typed
 
 
 class DingTalkSubject(Subject):
@@ -269,6 +317,9 @@ class DingTalkSubject(Subject):
     def __init__(self, api: dingtalkapi.DingTalkApi) -> None:
         super().__init__({"client_id": "robot", "client_secret": "secret", "open_url": api.url})
         self.api = api
+
+    async def hang_up(self) -> None:
+        await self.api.close()
 
     async def say(self, text: str) -> None:
         self._last = await self.api.say(text)
@@ -279,7 +330,7 @@ class DingTalkSubject(Subject):
     async def be_odd(self) -> None:
         await self.api.put([1, 2, 3])
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.api.texts
 
     def be_busy(self) -> None:
@@ -296,6 +347,9 @@ class QQSubject(Subject):
         super().__init__({"app_id": "1", "secret": "secret", "api_url": api.url, "token_url": f"{api.url}/token"})
         self.api = api
 
+    async def hang_up(self) -> None:
+        await self.api.close()
+
     async def say(self, text: str) -> None:
         self._last = await self.api.say(text)
 
@@ -305,7 +359,7 @@ class QQSubject(Subject):
     async def be_odd(self) -> None:
         await self.api.put("C2C_MESSAGE_CREATE", {"content": "nobody"})
 
-    def heard(self) -> list[str]:
+    async def heard(self) -> list[str]:
         return self.api.texts
 
     def be_busy(self) -> None:
@@ -316,12 +370,12 @@ class QQSubject(Subject):
 
 
 @asynccontextmanager
-async def _fake() -> AsyncIterator[Subject]:
+async def _fake(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     yield FakeSubject()
 
 
 @asynccontextmanager
-async def _bridge() -> AsyncIterator[Subject]:
+async def _bridge(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     application = web.Application()
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     port = free_port()
@@ -334,11 +388,9 @@ async def _bridge() -> AsyncIterator[Subject]:
     await runner.cleanup()
 
 
-def _over(
-    api: Any, subject: Callable[..., Subject], **more: object
-) -> Callable[[], AbstractAsyncContextManager[Subject]]:
+def _over(api: Any, subject: Callable[..., Subject], **more: object) -> Made:
     @asynccontextmanager
-    async def made() -> AsyncIterator[Subject]:
+    async def made(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
         async with api.running() as running:
             yield subject(running, **more)
 
@@ -346,14 +398,14 @@ def _over(
 
 
 @asynccontextmanager
-async def _telegram_webhook() -> AsyncIterator[Subject]:
+async def _telegram_webhook(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     port = free_port()
     more = {"webhook_url": f"http://127.0.0.1:{port}/", "webhook_secret": SECRET, "listen": f"127.0.0.1:{port}"}
     async with botapi.running() as running:
         yield TelegramSubject(running, **more)
 
 
-SUBJECTS: dict[str, Callable[[], AbstractAsyncContextManager[Subject]]] = {
+SUBJECTS: dict[str, Made] = {
     "fake": _fake,
     "webhook": _bridge,
     "telegram": _over(botapi, TelegramSubject),

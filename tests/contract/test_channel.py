@@ -1,8 +1,9 @@
-"""What every messaging platform has to do. Matrix and e-mail do it against real servers: `tests/gateway`."""
+"""What every messaging platform has to do: Matrix and e-mail with real servers, the others with stand-ins."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,14 @@ from holdfast.gateway.inlet import understand
 from holdfast.gateway.port import Incoming, Later, Never, Outgoing, Platform, Sent, Unsure
 from holdfast.model.errors import Unavailable
 from holdfast.store.outbox import Choice
-from tests.contract.channel_subjects import SUBJECTS, Subject
+from tests.contract.channel_subjects import SUBJECTS as STAND_INS
+from tests.contract.channel_subjects import Subject
+from tests.contract.server_subjects import SUBJECTS as SERVERS
 
+SUBJECTS = STAND_INS | SERVERS
 pytestmark = [
     pytest.mark.clients,
+    pytest.mark.timeout(180),  # the first one of a kind starts a server
     pytest.mark.filterwarnings("ignore::telegram.warnings.PTBDeprecationWarning"),  # the library warns itself
 ]
 
@@ -81,7 +86,7 @@ def understood(platform: Platform, notes: Notes) -> list[Incoming]:
 
 @pytest.fixture(params=SUBJECTS)
 async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
-    async with SUBJECTS[request.param]() as made:
+    async with SUBJECTS[request.param](request) as made:
         yield made
 
 
@@ -169,7 +174,7 @@ async def test_a_message_arrives_and_has_a_name(subject: Subject) -> None:
         fate = await platform.send(out(subject))
 
     assert isinstance(fate, Sent)
-    assert subject.heard() == ["hello"]
+    assert await subject.heard() == ["hello"]
 
 
 async def test_a_text_of_the_greatest_length_arrives_whole(subject: Subject) -> None:
@@ -179,7 +184,7 @@ async def test_a_text_of_the_greatest_length_arrives_whole(subject: Subject) -> 
         fate = await platform.send(out(subject, text))
 
     assert isinstance(fate, Sent)
-    assert subject.heard() == [text]
+    assert await subject.heard() == [text]
 
 
 async def test_a_platform_that_says_so_knows_what_is_sent_again(subject: Subject) -> None:
@@ -190,7 +195,7 @@ async def test_a_platform_that_says_so_knows_what_is_sent_again(subject: Subject
         keyed = platform.limits.keyed
 
     assert all(isinstance(fate, Sent) for fate in fates)
-    assert len(subject.heard()) == (1 if keyed else 2)
+    assert len(await subject.heard()) == (1 if keyed else 2)
 
 
 async def test_a_message_can_be_changed_where_that_is_said(subject: Subject) -> None:
@@ -202,7 +207,7 @@ async def test_a_message_can_be_changed_where_that_is_said(subject: Subject) -> 
         edits = platform.limits.edits
 
     assert isinstance(fate, Sent if edits else Never)
-    assert subject.heard() == ["second" if edits else "first"]
+    assert await subject.heard() == ["second" if edits else "first"]
 
 
 @all_but("discord")  # its library waits and asks again by itself
@@ -214,7 +219,7 @@ async def test_a_refusal_for_the_time_being_is_no_failure(subject: Subject) -> N
 
     assert isinstance(refused, Later)
     assert isinstance(taken, Sent)
-    assert subject.heard() == ["hello"]
+    assert await subject.heard() == ["hello"]
 
 
 @all_but("discord")  # its library waits and asks again by itself
@@ -225,7 +230,7 @@ async def test_an_answer_that_is_lost_is_a_doubt(subject: Subject) -> None:
         fate = await platform.send(out(subject))
 
     assert isinstance(fate, Unsure)
-    assert subject.heard() == ["hello"]
+    assert await subject.heard() == ["hello"]
 
 
 @all_but("fake")
@@ -235,10 +240,10 @@ async def test_a_chat_that_is_not_there_is_never_written_to(subject: Subject) ->
         fate = await platform.send(out(subject, chat=subject.gone))
 
     assert isinstance(fate, Never)
-    assert subject.heard() == []
+    assert await subject.heard() == []
 
 
-@all_but("dingtalk", "qq")
+@all_but("dingtalk", "qq", "matrix", "email")  # there, yes and no are said
 async def test_a_button_brings_back_what_it_belongs_to(subject: Subject) -> None:
     notes = Notes()
     choices = (Choice("allow", "Allow"), Choice("deny", "Deny"))
@@ -251,10 +256,57 @@ async def test_a_button_brings_back_what_it_belongs_to(subject: Subject) -> None
     assert [(one.chat, one.pressed, one.about) for one in pressed] == [(subject.chat, "deny", "out-7")]
 
 
+@all_but("dingtalk", "qq")
+async def test_a_file_arrives_with_its_name_and_content(subject: Subject, tmp_path: Path) -> None:
+    notes = Notes()
+    (tmp_path / "plan.txt").write_bytes(b"a plan")
+    async with receiving(subject, notes) as platform:
+        fate = await platform.send(out(subject, "plan.txt", file=tmp_path / "plan.txt"))
+
+    assert isinstance(fate, Sent)
+    assert await subject.received() == [("plan.txt", b"a plan")]
+
+
 async def test_signs_of_typing_disturb_nobody(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
         await platform.typing(subject.chat)
         await platform.typing(subject.gone or subject.chat)
 
-    assert subject.heard() == []
+    assert await subject.heard() == []
+
+
+@all_but("webhook", "slack", "dingtalk", "qq", "email")
+async def test_signs_of_typing_are_shown_where_there_are_some(subject: Subject) -> None:
+    notes = Notes()
+    async with receiving(subject, notes) as platform:
+        before = await subject.saw_typing()
+        await platform.typing(subject.chat)
+
+        assert not before
+        assert await subject.saw_typing()
+
+
+@all_but("fake", "webhook", "telegram", "telegram webhook", "matrix", "email")  # there nothing stays open
+async def test_a_connection_that_the_platform_closes_is_opened_anew(subject: Subject) -> None:
+    notes = Notes()
+
+    async def keep() -> None:
+        """As the gateway does it."""
+        while True:
+            try:
+                async with subject.connect() as platform:
+                    await platform.receive(notes, notes.position)
+            except Unavailable:
+                await asyncio.sleep(0.1)
+
+    keeping = asyncio.create_task(keep())
+    await notes.until_connected(keeping)
+    await subject.say("before")
+    await notes.until(1)
+    notes.begin_anew()
+    await subject.hang_up()
+    await notes.until_connected(keeping)
+    await subject.say("after")
+    await notes.until_so(lambda: any("after" in str(one) for one in notes.payloads))
+    await stop(keeping)

@@ -8,7 +8,7 @@ import pytest
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Quarantined, SessionOpened, TurnStarted
 from holdfast.model.session import Session
-from holdfast.store import leases, log, sessions
+from holdfast.store import approvals, leases, log, owners, sessions
 from holdfast.store.database import Database
 from holdfast.store.sessions import EVERYTHING, Filters
 from tests.contract.conftest import NewSession
@@ -197,6 +197,34 @@ async def test_reading_lists_changes_nothing(database: Database, odd_sessions: d
         await all_pages(database, Filters(trashed=1))
 
     assert await all_pages(database) == before
+
+
+async def test_what_is_in_hand_is_found_among_all_others(
+    database: Database, odd_sessions: dict[str, str], new_session: NewSession, worker: str
+) -> None:
+    owned = await new_session()
+    await database.write(owners.attach, owned.id, worker)
+
+    found = await database.read(sessions.in_hand, 10)
+
+    names = {session_id: name for name, session_id in odd_sessions.items()} | {owned.id: "owned"}
+    assert {names[session.id] for session in found} == {"running", "interrupted", "quarantined", "owned"}
+    assert [session.id for session in found] == sorted((s.id for s in found), reverse=True), "the newest come first"
+    assert len(await database.read(sessions.in_hand, 2)) == 2
+
+
+async def test_questions_of_all_sessions_are_listed_the_oldest_first(
+    database: Database, new_session: NewSession
+) -> None:
+    made = [await new_session() for _ in range(3)]
+    for number, session in enumerate(made):
+        await database.write(approvals.ask, session.id, "turn-1", "call-1", "May I?", at=10 - number)
+    await database.write(approvals.answer, made[1].id, "turn-1", "call-1", allowed=True, by="me", at=20)
+
+    found = await database.read(approvals.every_open, 10)
+
+    assert [one.session_id for one in found] == [made[2].id, made[0].id]
+    assert len(await database.read(approvals.every_open, 1)) == 1
 
 
 @pytest.mark.parametrize(

@@ -336,3 +336,22 @@ async def test_an_append_wakes_those_who_follow_the_session(database: Database, 
         await database.write(log.append, lease, [user("news")], at=1)
         await anext(listening)
         await listening.aclose()
+
+
+async def test_a_log_is_read_page_by_page_and_every_page_is_proved(
+    database: Database, session: Session, lease: Lease, clock: FakeClock
+) -> None:
+    for number in range(4):
+        after = await database.write(log.append, lease, whole_turn(f"turn-{number}"), at=clock.now())
+    whole = await database.read(log.read_whole, after)
+    pages, last = [], 0
+    while page := await database.read(log.read_page, after, after=last, limit=3):
+        pages += page
+        last = page[-1].seq
+
+    assert pages == whole
+    assert await database.read(log.read_page, after, after=10**15, limit=3) == []
+
+    await database.write(lambda tx: tx.run("sessions.erase_events", id=session.id))
+    with pytest.raises(Corrupt, match="event 4 is missing"):
+        await database.read(log.read_page, after, after=3, limit=3)

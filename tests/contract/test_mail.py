@@ -61,17 +61,41 @@ async def test_each_chat_has_one_message_that_is_next(database: Database) -> Non
     assert await database.read(inbox.following, "fake", "c1") == await database.read(inbox.get, "in-c1-2")
 
 
-async def test_a_message_is_settled_once(database: Database) -> None:
+async def serving(database: Database, new_worker: NewWorker) -> str:
+    """A worker that serves the platform."""
+    worker = await new_worker()
+    assert await database.write(platforms.take, "fake", worker, at=1) is not None
+    return worker
+
+
+async def test_a_message_is_settled_once(database: Database, new_worker: NewWorker) -> None:
+    worker = await serving(database, new_worker)
     await put(database, post(1))
 
     assert await database.write(inbox.settle, "in-c1-1", "said")
     assert not await database.write(inbox.settle, "in-c1-1", "said again")
-    assert await database.write(inbox.begin, "in-c1-1") is None
+    assert await database.write(inbox.begin, "in-c1-1", worker) is None
 
 
-async def test_attempts_are_counted_before_they_are_made_and_may_be_taken_back(database: Database) -> None:
+async def test_one_that_no_longer_serves_a_platform_deals_with_nothing(
+    database: Database, new_worker: NewWorker
+) -> None:
+    late = await serving(database, new_worker)
+    await database.write(workers.bury, late, "dead", at=2)
+    await serving(database, new_worker)
     await put(database, post(1))
-    begun = [await database.write(inbox.begin, "in-c1-1") for _ in range(2)]
+    await database.write(outbox.put, "out-1", HERE, Message(text="x"), at=1)
+
+    assert await database.write(inbox.begin, "in-c1-1", late) is None
+    assert await database.write(outbox.begin, "out-1", late) is None
+
+
+async def test_attempts_are_counted_before_they_are_made_and_may_be_taken_back(
+    database: Database, new_worker: NewWorker
+) -> None:
+    worker = await serving(database, new_worker)
+    await put(database, post(1))
+    begun = [await database.write(inbox.begin, "in-c1-1", worker) for _ in range(2)]
     await database.write(inbox.put_back, "in-c1-1", "the store was away")
     left = await database.read(inbox.get, "in-c1-1")
 
@@ -107,11 +131,13 @@ async def test_what_is_replayed_and_had_come_before_is_dropped(database: Databas
 async def test_a_delivery_goes_from_hand_to_hand_and_is_written_down_at_each(
     database: Database, new_worker: NewWorker
 ) -> None:
-    one, other = await new_worker(), await new_worker()
+    one = await serving(database, new_worker)
     await database.write(outbox.put, "out-1", HERE, Message(text="a\udcffb\0"), at=1)
     await database.write(outbox.put, "out-1", HERE, Message(text="twice"), at=1)
     begun = await database.write(outbox.begin, "out-1", one)
     assert begun is not None
+    await database.write(platforms.release, "fake", one, at=2)
+    other = await serving(database, new_worker)
     assert await database.write(outbox.begin, "out-1", other) is None
     part = await database.write(outbox.arrived, begun, one, "r1", last=False, at=2)
     again = await database.write(outbox.begin, "out-1", other)
@@ -137,7 +163,7 @@ async def test_each_chat_has_one_delivery_that_is_next(database: Database) -> No
 
 
 async def test_doubts_are_counted_for_good(database: Database, new_worker: NewWorker) -> None:
-    worker = await new_worker()
+    worker = await serving(database, new_worker)
     await database.write(outbox.put, "out-1", HERE, Message(text="x"), at=1)
     await database.write(outbox.begin, "out-1", worker)
     held = await database.write(outbox.doubt, "out-1", "who knows", hold=True, due=5)

@@ -16,7 +16,8 @@ from holdfast import config
 from holdfast.app import App, open_app
 from holdfast.assemble import open_engine
 from holdfast.cli import signals
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.model.errors import Conflict
 from holdfast.store import log
 from tests.crash.say import say

@@ -9,6 +9,8 @@ import pytest
 
 from holdfast.model.event import Event, TurnEnded, UserSaid
 from holdfast.model.message import text_of
+from holdfast.store import sessions
+from holdfast.store.sqlite import open_sqlite
 from tests.crash.test_run_storm import command
 from tests.crash.test_signals import asked, events_of, start
 from tests.fakes.openai_server import OpenAiServer, hang, say
@@ -34,19 +36,35 @@ async def holdfast(home: Path, server: OpenAiServer, *args: str) -> str:
     return out.decode()
 
 
-async def session_id(home: Path, server: OpenAiServer) -> str:
-    [session] = json.loads(await holdfast(home, server, "sessions", "list", "--json"))["sessions"]
-    return str(session["id"])
+async def session_id(home: Path) -> str:
+    """By a look into the store: a command could be the one that finds out about the kill."""
+    database = await open_sqlite(home / "holdfast.db")
+    page = await database.read(sessions.list_page, sessions.EVERYTHING, limit=2)
+    await database.close()
+    [session] = page.sessions
+    assert session.state == "running"
+    return session.id
 
 
 def said(events: list[Event]) -> list[str]:
     return [text_of(event.parts) for event in events if isinstance(event, UserSaid)]
 
 
+@pytest.mark.parametrize("args", [("list",), ("list", "--all"), ("show", "")])
+async def test_promise_9_it_is_not_shown_as_running(tmp_path: Path, args: tuple[str, ...]) -> None:
+    async with OpenAiServer() as server:
+        await killed_in_mid_turn(tmp_path, server)
+        ref = await session_id(tmp_path)
+        shown = json.loads(await holdfast(tmp_path, server, "sessions", *(word or ref for word in args), "--json"))
+
+    [session] = shown.get("sessions", [shown])
+    assert session["state"] == "interrupted"
+
+
 async def test_it_can_be_ended(tmp_path: Path) -> None:
     async with OpenAiServer() as server:
         await killed_in_mid_turn(tmp_path, server)
-        await holdfast(tmp_path, server, "sessions", "end", await session_id(tmp_path, server))
+        await holdfast(tmp_path, server, "sessions", "end", await session_id(tmp_path))
 
     state, events, _ = await events_of(tmp_path)
     assert state == "ended"
@@ -56,7 +74,7 @@ async def test_it_can_be_ended(tmp_path: Path) -> None:
 async def test_it_can_be_deleted_and_restored(tmp_path: Path) -> None:
     async with OpenAiServer() as server:
         await killed_in_mid_turn(tmp_path, server)
-        ref = await session_id(tmp_path, server)
+        ref = await session_id(tmp_path)
         await holdfast(tmp_path, server, "sessions", "delete", ref)
         await holdfast(tmp_path, server, "sessions", "restore", ref)
 
@@ -67,7 +85,7 @@ async def test_it_can_be_deleted_and_restored(tmp_path: Path) -> None:
 async def test_it_can_be_spoken_to_with_another_model(tmp_path: Path) -> None:
     async with OpenAiServer() as server:
         await killed_in_mid_turn(tmp_path, server)
-        ref = await session_id(tmp_path, server)
+        ref = await session_id(tmp_path)
         server.acts.append(say("Here I am."))
         printed = await holdfast(tmp_path, server, "run", "--session", ref, "--model", "openai:other", "And now?")
 

@@ -54,6 +54,8 @@ class Reader:
         self.window = window
         self.counts = counts
         """Whether it says how many tokens it has read."""
+        self.share = 1.0
+        """How much of it is counted: some servers leave out what they had in a cache."""
         self.shown: list[Request] = []
         self.summed_up: list[Request] = []
         self.refused = 0
@@ -78,7 +80,7 @@ class Reader:
         self.shown.append(request)
         parts = self._answer(request)
         yield TextDelta(text_of(parts))
-        usage = Usage(tokens_in=size, tokens_out=10) if self.counts else Usage()
+        usage = Usage(tokens_in=int(size * self.share), tokens_out=10) if self.counts else Usage()
         yield Reply(parts=parts, model="m", finish="stop", usage=usage)
 
     def write(self, request: Request) -> Reply:

@@ -12,9 +12,10 @@ from holdfast.engine.ask import Asking, AskModel
 from holdfast.engine.bus import Bus, Live
 from holdfast.engine.compact import Compacting
 from holdfast.engine.coordinator import Coordinator
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
 from holdfast.engine.hand import Ground
 from holdfast.engine.janitor import Janitor, Pace
+from holdfast.engine.opening import Opening
 from holdfast.engine.toolcall import Acting
 from holdfast.engine.turn import Playing
 from holdfast.identity import identity

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.engine.arrive import Arrival, Arrived
 from holdfast.engine.branches import Given
-from holdfast.engine.engine import Opening
+from holdfast.engine.opening import Opening
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid, KeyReused, NotFound
 from holdfast.model.event import Event, ModelSaid, Offer, Terms, ToolEnded, TurnEnded, TurnStarted, UserSaid

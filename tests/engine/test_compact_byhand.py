@@ -62,6 +62,18 @@ async def test_promise_16_and_17_compacting_by_hand_raises_the_epoch_and_keeps_t
     assert session.summary.tokens_out == 12 * 10 + 10, "what the summary cost is counted"
 
 
+async def test_a_server_that_counts_too_little_makes_no_compaction_look_like_growth(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    reader = Reader(WINDOW)
+    reader.share = 0.01
+    stage, session_id = await ready(tmp_path, stages, reader)
+    event = await stage.engine.compact(session_id)
+
+    assert isinstance(event, Compacted)
+    assert event.tokens_after < event.tokens_before
+
+
 async def test_promise_17_undoing_shows_again_what_was_shown_before(tmp_path: Path, stages: list[Stage]) -> None:
     reader = Reader(WINDOW)
     stage, session_id = await ready(tmp_path, stages, reader)

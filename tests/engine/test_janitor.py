@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pytest
 
 from holdfast.engine.census import Census, take_census
-from holdfast.engine.engine import Opening
 from holdfast.engine.janitor import Janitor, Pace, Sweep, first_look
+from holdfast.engine.opening import Opening
 from holdfast.engine.why import explain
 from holdfast.identity import identity
 from holdfast.model.errors import Conflict, LeaseLost, Unavailable
@@ -314,7 +314,7 @@ async def test_attempts_are_counted_and_after_three_the_session_is_in_quarantine
     why = explain(after, entries, None, None, [], idle_minutes=60)
     assert (after.state, why.attempts) == ("quarantined", 3)
     assert [decision.what for decision in why.decisions if decision.kind in ("recovered", "quarantined")] == [
-        *(f"taken up after a crash, attempt {attempt}: continue" for attempt in (1, 2, 3)),
+        *(f"its turn was taken up again, attempt {attempt}: continue" for attempt in (1, 2, 3)),
         "put into quarantine",
     ]
     assert all(decision.evidence for decision in why.decisions)

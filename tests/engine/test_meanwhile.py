@@ -13,7 +13,7 @@ from holdfast.model.errors import Busy, KeyReused
 from holdfast.model.event import ModelSaid, ToolEnded, ToolStarted, TurnEnded, UserSaid
 from holdfast.model.message import Text, text_of
 from holdfast.providers.scripted import Call, Step
-from holdfast.store import log
+from holdfast.store import log, sessions
 from tests.engine.stage import Stage, set_up
 from tests.engine.well_formed import assert_well_formed
 
@@ -98,6 +98,48 @@ async def test_words_whose_turn_was_begun_by_a_worker_that_left_are_answered_by_
     assert events[-1].outcome == "done", "nobody else asked for this turn, and the one who did is still here"
     assert text_of([event for event in events if isinstance(event, ModelSaid)][-1].parts) == "Here I am."
     assert_well_formed(await other.log(session.id))
+
+
+async def test_promise_9_a_worker_that_does_not_stay_begins_no_turn_for_one_who_has_gone(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    steps = SLEEP, Step(say="One."), Step(say="Two.")
+    stages.append(stage := await set_up(tmp_path, *steps))
+    stages.append(other := await set_up(tmp_path, *steps, database=stage.database))
+    stage.engine.stays = False
+    session = await stage.session(source="run")
+    first = await asleep(stage, session.id)
+    await other.engine.admit(session.id, "one")
+    await other.engine.close()
+    await stage.engine.interrupt(session.id)
+    await first
+    await stage.engine.settled()
+
+    left = await stage.database.read(sessions.get, session.id)
+    assert (left.summary.open_turn, left.lease_worker) == (None, None)
+    assert [text_of(item.said.parts) for item in await stage.engine.waiting(session.id) if item.said] == ["one"]
+
+    stages.append(next_ := await set_up(tmp_path, *steps, database=stage.database))
+    await next_.play(session.id, "two")
+    log_ = await next_.log(session.id)
+    assert_well_formed(log_)
+    assert [text_of(event.parts) for event in log_ if isinstance(event, UserSaid)] == ["Sleep", "one", "two"]
+
+
+async def test_whoever_interrupts_in_order_to_leave_begins_nothing_behind_it(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, SLEEP, Step(say="One.")))
+    session = await stage.session()
+    first = await asleep(stage, session.id)
+    await stage.engine.admit(session.id, "later")
+
+    await stage.engine.interrupt(session.id, leaving=True)
+    await first
+    await stage.engine.settled()
+
+    assert (await stage.database.read(sessions.get, session.id)).summary.open_turn is None
+    assert len(await stage.engine.waiting(session.id)) == 1
 
 
 async def test_an_interrupting_message_ends_the_turn_and_goes_first(tmp_path: Path, stages: list[Stage]) -> None:

@@ -62,6 +62,22 @@ async def test_the_state_says_interrupted_until_somebody_takes_it_up(tmp_path: P
     assert session.state == "interrupted"
 
 
+async def test_a_turn_that_was_left_open_can_be_taken_back_and_asked_again(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, model="echo"))
+    session_id = await left_behind(stage, draft="Half a wo")
+
+    back = await stage.engine.look_back(session_id, why="retry")
+    async for _ in stage.engine.say(session_id, back.parts, instead=back):
+        pass
+
+    events = await stage.log(session_id)
+    assert_well_formed(events)
+    [cut_off] = [event for event in events if isinstance(event, ModelSaid) and event.partial]
+    assert text_of(cut_off.parts) == "Half a wo", "the log keeps what was taken back"
+    assert [event.action for event in events if isinstance(event, Recovered)] == ["close"]
+    assert [message.text for message in stage.requests[-1].messages] == [text_of(back.parts)]
+
+
 async def test_an_api_turn_goes_on_and_the_new_words_follow(tmp_path: Path, stages: list[Stage]) -> None:
     stages.append(stage := await set_up(tmp_path, Step(say="Mail sent."), Step(say="Yes.")))
     session_id = await left_behind(stage)

@@ -22,6 +22,7 @@ from holdfast.model.event import (
     SessionOpened,
 )
 from holdfast.model.times import micros
+from holdfast.processes.folder import Folder
 from holdfast.processes.registry import Limits, Registry
 from holdfast.providers.scripted import Call, Step
 from holdfast.store import aliases, approvals, processes, resets, sessions
@@ -94,6 +95,20 @@ async def bench(tmp_path, stages):
     yield Bench(stage, clock, registry)
     for process in await stage.database.read(processes.live):
         await registry.stop(process, "the test is over", grace_seconds=0)
+
+
+async def test_where_nothing_is_ever_reset_nothing_is_looked_up(bench):
+    resets = bench.policy("none", telegram=policies("idle").default)
+    old = await bench.spoken("telegram:1")
+    bench.clock.pass_seconds(IDLE * MINUTE)
+
+    assert (resets.ever("telegram:1"), resets.ever("key:1")) == (True, False)
+    assert await bench.engine.freshen_channel("telegram:1") is True
+    assert await bench.current("telegram:1") != old
+
+    with pytest.raises(StopIteration) as at_once:  # it never had to wait for the store
+        bench.engine.freshen_channel("key:1").send(None)
+    assert at_once.value.value is False
 
 
 # the reset itself
@@ -345,6 +360,8 @@ async def test_promise_15_forgotten_servers_hold_nobody_hostage_and_a_build_does
     build = await bench.start(build, old, tmp_path)
     await asyncio.to_thread(wait_until, lambda: _listening(bench.registry, servers) == 2, "both listen")
     await bench.registry.refresh()
+    seen = _output(build)
+    await asyncio.to_thread(wait_until, lambda: _output(build) > seen, "the build goes on")
     bench.clock.pass_seconds(20 * HOUR)
 
     held = await sweeper.sweep()
@@ -367,9 +384,12 @@ async def test_promise_15_forgotten_servers_hold_nobody_hostage_and_a_build_does
     assert len(await bench.registry.list()) == 2, "and they go on"
 
 
+def _output(process) -> int:
+    return Folder(Path(process.folder)).read(limit=1).total
+
+
 def _listening(registry, servers) -> int:
     from holdfast.processes import scan
-    from holdfast.processes.folder import Folder
 
     machine, sockets = scan.look(), scan.Sockets()
     found = [machine.members(one.id, Folder(Path(one.folder)).leader, None) for one in servers]

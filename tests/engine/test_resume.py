@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.engine.engine import Opening
+from holdfast.engine.opening import Opening
 from holdfast.model.event import UserSaid
 from holdfast.model.message import Text, text_of
 from holdfast.model.session import messages

@@ -1,17 +1,19 @@
 """Taking back: nothing is deleted, and the model is no longer shown what was taken back."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from holdfast.model.entry import Entry
-from holdfast.model.errors import Busy, Invalid
+from holdfast.model.errors import Busy, Conflict, Invalid
 from holdfast.model.event import Compacted, CompactionUndone, Rewound, TurnStarted, UserSaid
 from holdfast.model.message import text_of
 from holdfast.model.session import messages, standing
 from holdfast.providers.scripted import Call, Step
-from holdfast.store import log
+from holdfast.store import log, sessions
 from tests.engine.stage import Stage, set_up
+from tests.fakes.crashing import Crash, CrashingDatabase
 
 
 async def shown(stage: Stage, session_id: str) -> list[str]:
@@ -110,7 +112,57 @@ async def test_words_that_joined_the_turn_are_asked_again_with_those_that_began_
     joined = UserSaid(turn_id=turn.turn_id, parts=said.parts, input_id="turn-2")
     await stage.database.write(log.append_unheld, session.id, [joined], at=1)
 
-    taken = await stage.engine.rewind(session.id, why="retry")
+    back = await stage.engine.look_back(session.id, why="retry")
 
-    assert text_of(taken.parts) == "FirstFirst"
+    assert text_of(back.parts) == "FirstFirst"
     assert isinstance(entries[0], Entry)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_crash_leaves_the_old_reply_or_the_words_asked_again_and_nothing_between(
+    tmp_path: Path, stages: list[Stage], when: Literal["before", "after"]
+) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    stages.append(stage)
+    session = await stage.session()
+    await stage.play(session.id, "One")
+    before = await stage.log(session.id)
+    object.__setattr__(stage.engine.ground, "database", CrashingDatabase(stage.database, 1, when))
+
+    back = await stage.engine.look_back(session.id, why="retry")
+    with pytest.raises(Crash):
+        await stage.engine.admit(session.id, back.parts, instead=back)
+
+    object.__setattr__(stage.engine.ground, "database", stage.database)
+    added = [type(event) for event in (await stage.log(session.id))[len(before) :]]
+    assert added == ([] if when == "before" else [Rewound, TurnStarted, UserSaid])
+
+
+async def test_what_somebody_else_has_said_meanwhile_is_not_taken_back(tmp_path: Path, stages: list[Stage]) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    stages.append(stage)
+    session = await stage.session()
+    await stage.play(session.id, "One")
+    back = await stage.engine.look_back(session.id, why="retry")
+    await stage.play(session.id, "Two")
+    before = await stage.log(session.id)
+
+    with pytest.raises(Conflict, match="has gone on meanwhile; nothing was taken back"):
+        await stage.engine.admit(session.id, back.parts, instead=back)
+
+    assert await stage.log(session.id) == before
+
+
+async def test_a_title_that_is_given_meanwhile_does_not_hinder(tmp_path: Path, stages: list[Stage]) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    stages.append(stage)
+    session = await stage.session()
+    await stage.play(session.id, "One")
+    back = await stage.engine.look_back(session.id, why="retry")
+    await stage.database.write(sessions.rename, session.id, "Numbers", at=1)
+
+    async for _ in stage.engine.say(session.id, back.parts, instead=back):
+        pass
+
+    assert await shown(stage, session.id) == ["One", "You said: One"]
+    assert (await stage.engine.read(session.id))[0].summary.title == "Numbers"

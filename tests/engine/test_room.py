@@ -45,6 +45,8 @@ def failed(tokens: int, code: str = NO_GAIN, *, turn: str = TURN, refused: int =
 TABLE: list[tuple[str, list[Event], str]] = [
     ("there is room", [counted(2_900), said()], "enough"),
     ("the provider's count is over the limit", [counted(3_001), said()], "short"),
+    ("the provider counts less than we guess", [said(8_000), counted(2_100), said()], "enough"),
+    ("the provider counts so little that nobody would believe it", [said(13_000), counted(50), said()], "short"),
     ("new words bring it over the limit", [counted(2_900), said(200)], "short"),
     ("nothing was counted, and the guess is over the limit", [said(2_500), said(600)], "short"),
     ("the newest words alone do not fit", [said(5_000)], "none"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.engine.handover import HANDOVER
 from holdfast.engine.janitor import Verdict
 from holdfast.engine.recover import MAX_ATTEMPTS, POLICY
 from holdfast.engine.why import decided, explain
@@ -17,6 +18,7 @@ from holdfast.model.event import (
     Event,
     Forked,
     Imported,
+    InputDropped,
     MessagePinned,
     MessageUnpinned,
     ModelChanged,
@@ -31,7 +33,9 @@ from holdfast.model.event import (
     Recovered,
     Renewed,
     Reopened,
+    ReplyRestarted,
     ResetSkipped,
+    ResponseDeleted,
     Restored,
     Rewound,
     SessionOpened,
@@ -242,7 +246,7 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     (Reopened(reason="asked for"), "reopened", "asked for"),
     (
         Recovered(turn_id=TURN, attempt=2, action="continue", evidence="no process 4711"),
-        "taken up after a crash, attempt 2: continue",
+        "its turn was taken up again, attempt 2: continue",
         "no process 4711",
     ),
     (Quarantined(reason="three times"), "put into quarantine", "three times"),
@@ -276,6 +280,11 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
         "call c1 was refused",
         "by ann: not today",
     ),
+    (
+        ApprovalAnswered(turn_id=HANDOVER, call_id="worker-2@17", allowed=True, by="chat"),
+        "handing it over to another terminal was allowed",
+        "by chat",
+    ),
     (TurnEnded(turn_id=TURN, outcome="failed", reason="no answer"), "a turn was failed", "no answer"),
     (
         ToolEnded(turn_id=TURN, call_id="c1", name="mail", outcome="unknown"),
@@ -298,6 +307,17 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     (ProcessesLeft(processes=("p",), action="hand_over", to="hf-2"), "its processes were left: hand_over hf-2", "p"),
     (ProcessesReceived(processes=("p",), origin="hf-1"), "processes of hf-1 were handed over to it", "p"),
     (Renewed(previous_id="hf-1", rule="daily", reason="6 o'clock"), "it took the place of hf-1 (daily)", "6 o'clock"),
+    (InputDropped(turn_id=TURN), "words that waited were taken back", f"they would have begun {TURN}"),
+    (
+        ReplyRestarted(turn_id=TURN, text="Well", reason="no line"),
+        "the model was asked anew in the middle of its reply",
+        "no line",
+    ),
+    (
+        ResponseDeleted(turn_id=TURN),
+        f"the response of {TURN} is no longer found by its id",
+        "a client deleted it",
+    ),
     (Imported(format="hermes"), None, ""),
     (Pinned(), None, ""),
     (Unpinned(), None, ""),

@@ -27,7 +27,9 @@ class BotApi:
         self.messages: list[Json] = []
         """Everything the bot has sent, as it now reads."""
         self.actions: list[str] = []
+        self.documents: list[tuple[str, bytes]] = []
         self.files: dict[str, bytes] = {}
+        self.tells_sizes = True
         self.troubles: list[tuple[int, Json] | str] = []
         """Answers to the next messages instead: a status and a body, or `close`, `hang`, or `lose` after it was taken."""
         self.webhook: Json | None = None
@@ -72,7 +74,7 @@ class BotApi:
             return _refusal(401, {"description": "Unauthorized"})
         given: Json = {}
         for name, value in (await request.post()).items():
-            given[name] = value if isinstance(value, str) else value.file.read()
+            given[name] = value if isinstance(value, str) else (value.filename, value.file.read())
         method = request.match_info["method"]
         handler = getattr(self, f"_{method.lower()}", None)
         if handler is None:
@@ -127,6 +129,8 @@ class BotApi:
         return _result(message)
 
     async def _senddocument(self, given: Json, request: web.Request) -> web.StreamResponse:
+        found = [value for value in given.values() if isinstance(value, tuple)]
+        self.documents += found
         message = self._sent(given, document={"file_id": "d1", "file_unique_id": "u1"})
         await self._tell()
         return _result(message)
@@ -162,7 +166,7 @@ class BotApi:
 
     async def _getfile(self, given: Json, request: web.Request) -> web.StreamResponse:
         name = given["file_id"]
-        size = len(self.files[name])
+        size = len(self.files[name]) if self.tells_sizes else None
         return _result({"file_id": name, "file_unique_id": name, "file_size": size, "file_path": f"documents/{name}"})
 
     async def _download(self, request: web.Request) -> web.StreamResponse:

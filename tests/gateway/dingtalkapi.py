@@ -51,6 +51,10 @@ class DingTalkApi:
             with contextlib.suppress(ConnectionError):
                 await socket.send_str(text)
 
+    async def close(self) -> None:
+        for socket in list(self._sockets):
+            await socket.close()
+
     async def _open(self, request: web.Request) -> web.Response:
         given = json.loads(await request.read())
         if given["clientSecret"] != "secret":

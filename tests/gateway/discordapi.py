@@ -27,6 +27,7 @@ class DiscordApi:
         self.history: dict[str, list[Json]] = {}
         self.sent: list[Json] = []
         self.typed: list[str] = []
+        self.uploads: list[tuple[str, bytes]] = []
         self.pressed: list[str] = []
         self.troubles: list[tuple[int, Json] | str] = []
         self.files: dict[str, bytes] = {}
@@ -87,7 +88,7 @@ class DiscordApi:
 
     async def _create(self, request: web.Request) -> web.StreamResponse:
         channel = request.match_info["channel"]
-        given = await request.json()
+        given = await self._given(request)
         trouble = self.troubles.pop(0) if self.troubles else None
         if isinstance(trouble, tuple):
             return _answer(trouble[1], trouble[0])
@@ -107,6 +108,14 @@ class DiscordApi:
             request.transport.close()
         await self.put("MESSAGE_CREATE", message)
         return _answer(message)
+
+    async def _given(self, request: web.Request) -> Json:
+        """What is to be created: JSON or, with files, a form that holds some."""
+        if request.content_type != "multipart/form-data":
+            return dict(await request.json())
+        form = await request.post()
+        self.uploads += [(one.filename, one.file.read()) for one in form.values() if not isinstance(one, str)]
+        return dict(json.loads(str(form["payload_json"])))
 
     async def _edit(self, request: web.Request) -> web.Response:
         for message in self.sent:

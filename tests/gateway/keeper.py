@@ -2,12 +2,28 @@
 
 import asyncio
 import os
+import random
 import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.crash.effort import ROUNDS
+from tests.gateway.program import POINTS
+
 ROOT = Path(__file__).resolve().parents[2]
+MESSAGES = max(40, min(ROUNDS, 1000))
+"""How many messages a storm has; HOLDFAST_TEST_ROUNDS asks for more."""
+TIMES = 1 if MESSAGES < 200 else 3
+"""How often the agent dies at each point."""
+
+
+def deaths(seed: int) -> list[str]:
+    """Each point, soon and later after a start, in an order of chance."""
+    chance = random.Random(seed)
+    found = [f"{point}:{chance.choice((1, 2, 3, 5, 8))}" for point in POINTS for _ in range(TIMES)]
+    chance.shuffle(found)
+    return found
 
 
 class Keeper:

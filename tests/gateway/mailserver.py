@@ -23,6 +23,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from tests.gateway.synapse import free_port
 
 PASSWORD = "open-sesame"
+LOST = "lost"
 CONFIG = """
 base_dir = {folder}/run
 state_dir = {folder}/state
@@ -72,17 +73,33 @@ class Relay:
     def __init__(self, lmtp: int) -> None:
         self._lmtp = lmtp
         self.troubles: list[str] = []
-        """Answers to the next mails instead."""
+        """Answers to the next mails instead; LOST is a mail that is taken, and nobody is told."""
+
+    async def handle_RCPT(  # noqa: N802 # aiosmtpd's name
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        if address.startswith("gone@"):
+            return "550 nobody of that name is here"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 # aiosmtpd's name
-        if self.troubles:
-            return self.troubles.pop(0)
+        trouble = self.troubles.pop(0) if self.troubles else ""
+        if trouble not in ("", LOST):
+            return trouble
         await asyncio.to_thread(self._deliver, envelope)
+        if trouble == LOST:
+            assert server.transport is not None
+            server.transport.abort()
         return "250 taken"
 
     def _deliver(self, envelope: Envelope) -> None:
+        self.deliver(envelope.mail_from or "", envelope.rcpt_tos, envelope.original_content or b"")
+
+    def deliver(self, sender: str, to: list[str], content: bytes) -> None:
+        """Into the mailboxes, by the back door: of any length."""
         with smtplib.LMTP("127.0.0.1", self._lmtp) as lmtp:
-            lmtp.sendmail(envelope.mail_from or "", envelope.rcpt_tos, envelope.original_content or b"")
+            lmtp.sendmail(sender, to, content)
 
 
 class MailServer:
@@ -99,9 +116,13 @@ class MailServer:
         for name, value in {"Subject": "Hello", **headers}.items():
             mail[name.replace("_", "-")] = value
         mail.set_content(text)
-        with smtplib.SMTP("127.0.0.1", self.smtp) as smtp:
-            smtp.send_message(mail)
+        self.post(sender, to, mail.as_bytes())
         return str(mail["Message-ID"])
+
+    def post(self, sender: str, to: str, content: bytes) -> None:
+        """Bytes that somebody's program takes for a mail."""
+        with smtplib.SMTP("127.0.0.1", self.smtp) as smtp:
+            smtp.sendmail(sender, to, content)
 
     def read(self, who: str) -> list[EmailMessage]:
         """All mails in somebody's inbox, oldest first."""
@@ -149,7 +170,7 @@ def running() -> Iterator[MailServer]:
 
 
 def _wait(imap: int, lmtp: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         assert server.poll() is None, log.read_text() if log.exists() else "it did not start"
         with (

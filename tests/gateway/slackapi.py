@@ -25,6 +25,7 @@ class SlackApi:
         self.troubles: list[tuple[int, Json, dict[str, str]] | str] = []
         self.files: dict[str, bytes] = {}
         self.acknowledged: list[str] = []
+        self.uploads: list[tuple[str, bytes]] = []
         self._pending: dict[str, Json] = {}
         self._sockets: list[web.WebSocketResponse] = []
         self._numbers = itertools.count(1)
@@ -82,6 +83,11 @@ class SlackApi:
             return await self._post(given, request)
         if method == "chat.update":
             return self._update(given)
+        if method == "files.getUploadURLExternal":
+            name = str(given["filename"])
+            return web.json_response({"ok": True, "file_id": "F1", "upload_url": f"{self.url}/upload/{name}"})
+        if method == "files.completeUploadExternal":
+            return web.json_response({"ok": True, "files": [{"id": "F1"}]})
         return web.json_response({"ok": False, "error": "unknown_method"})
 
     async def _post(self, given: Json, request: web.Request) -> web.StreamResponse:
@@ -126,6 +132,14 @@ class SlackApi:
     async def _file(self, request: web.Request) -> web.Response:
         return web.Response(body=self.files[request.match_info["name"]])
 
+    async def _upload(self, request: web.Request) -> web.Response:
+        if request.content_type == "multipart/form-data":
+            [content] = [one.file.read() for one in (await request.post()).values() if not isinstance(one, str)]
+        else:
+            content = await request.read()
+        self.uploads.append((request.match_info["name"], content))
+        return web.Response(text="OK")
+
     async def close(self) -> None:
         for socket in list(self._sockets):
             await socket.close()
@@ -142,6 +156,7 @@ async def running() -> AsyncIterator[SlackApi]:
     application.router.add_route("*", "/api/{method}", api._method)
     application.router.add_get("/socket", api._socket)
     application.router.add_get("/files/{name}", api._file)
+    application.router.add_post("/upload/{name}", api._upload)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -18,6 +18,7 @@ CONFIG = """
 server_name: {name}
 pid_file: {folder}/homeserver.pid
 report_stats: false
+bcrypt_rounds: 4
 signing_key_path: {folder}/signing.key
 media_store_path: {folder}/media
 macaroon_secret_key: {secret}
@@ -52,7 +53,7 @@ handlers: {file: {class: logging.FileHandler, filename: FOLDER/synapse.log, form
 root: {level: WARNING, handlers: [file]}
 disable_existing_loggers: false
 """
-STARTS_SECONDS = 40
+STARTS_SECONDS = 120
 
 
 def free_port() -> int:

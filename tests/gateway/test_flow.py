@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.engine import Opening
+from holdfast.engine.opening import Opening
 from holdfast.engine.together import stop
 from holdfast.gateway.port import Later, Never, Unsure
 from holdfast.model.errors import Conflict
@@ -210,6 +210,10 @@ async def test_strangers_get_a_code_once_and_nothing_else(tmp_path: Path) -> Non
         await channel.say("let me in", person="mallory", chat="m")
         await channel.say("let me in!", person="mallory", chat="m")
         [told] = await hall.replies(1)
+        await channel.until(lambda: len(channel.acknowledged) == 2)
+        async with asyncio.timeout(20):
+            while await hall.database.read(inbox.depths):
+                await asyncio.sleep(0.02)
         code = told.partition("pair ")[2][:9]
         let_in = await hall.database.write(people.let_in, code, at=hall.stage.engine.ground.clock.now())
         await channel.say("now?", person="mallory", chat="m")
@@ -246,6 +250,17 @@ async def test_commands_come_from_the_one_registry_and_are_answered(tmp_path: Pa
         assert "new session" in replies[1]
         assert "/new" in replies[2]
         assert before != after
+
+
+async def test_retry_answers_again_in_the_chat(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with opened(tmp_path, channel) as hall:
+        await channel.say("hello")
+        first = await hall.replies(1)
+        await channel.say("/retry")
+
+        assert await hall.replies(2) == first * 2
+        assert await said(hall) == ["hello", "hello"]
 
 
 async def test_commands_that_reach_beyond_the_chat_are_for_owners(tmp_path: Path) -> None:
@@ -380,8 +395,9 @@ async def test_a_message_that_brings_the_worker_down_is_given_up_as_well(tmp_pat
     payload = json.dumps({"chat": "c1", "message": "m1", "person": "alice", "text": "poison"})
     post = inbox.Post("in-1", "c1", "m1", json.dumps(payload), "digest")
     await stage.database.write(inbox.put, "fake", [post], at=1)
+    await stage.database.write(platforms.take, "fake", stage.worker_id, at=1)
     for _ in range(3):
-        await stage.database.write(inbox.begin, "in-1")
+        await stage.database.write(inbox.begin, "in-1", stage.worker_id)
     async with opened(tmp_path, channel, stage=stage) as hall:
         await channel.say("and now?")
         [reply] = await hall.replies(1)
@@ -396,7 +412,8 @@ async def test_a_command_that_was_cut_off_is_not_run_again(tmp_path: Path) -> No
     payload = json.dumps({"chat": "c1", "message": "m1", "person": "alice", "text": "/undo"})
     post = inbox.Post("in-1", "c1", "m1", json.dumps(payload), "digest")
     await stage.database.write(inbox.put, "fake", [post], at=1)
-    await stage.database.write(inbox.begin, "in-1")
+    await stage.database.write(platforms.take, "fake", stage.worker_id, at=1)
+    await stage.database.write(inbox.begin, "in-1", stage.worker_id)
     async with opened(tmp_path, channel, stage=stage) as hall:
         [reply] = await hall.replies(1)
 
@@ -405,8 +422,9 @@ async def test_a_command_that_was_cut_off_is_not_run_again(tmp_path: Path) -> No
 
 async def test_what_a_dead_sender_left_behind_is_in_doubt_and_sent_again(tmp_path: Path) -> None:
     channel = FakeChannel()
-    stage, other = await set_up(tmp_path, model="echo"), None
+    stage = await set_up(tmp_path, model="echo")
     other = await set_up(tmp_path, model="echo", database=stage.database)
+    await stage.database.write(platforms.take, "fake", other.worker_id, at=1)
     to = outbox.Address("fake", "c1")
     await stage.database.write(outbox.put, "out-1", to, outbox.Message(text="hello"), at=1)
     await stage.database.write(outbox.begin, "out-1", other.worker_id)
@@ -426,7 +444,9 @@ async def test_a_living_senders_message_is_left_to_it(tmp_path: Path) -> None:
     for number, chat in enumerate(("c1", "c2"), 1):
         to = outbox.Address("fake", chat)
         await stage.database.write(outbox.put, f"out-{number}", to, outbox.Message(text=chat), at=1)
+    await stage.database.write(platforms.take, "fake", other.worker_id, at=1)
     await stage.database.write(outbox.begin, "out-1", other.worker_id)
+    await stage.database.write(platforms.release, "fake", other.worker_id, at=1)
     async with opened(tmp_path, channel, stage=stage) as hall:
         replies = await hall.replies(1)
 

@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from holdfast.engine.together import stop
 from holdfast.gateway.deliver import Pace
@@ -16,6 +19,7 @@ from holdfast.settings import Options as Given
 from holdfast.settings import Settings
 from holdfast.store import aliases, platforms, sessions, workers
 from holdfast.store.platforms import Platform as Row
+from holdfast.store.sqlite import open_sqlite
 from tests.engine.stage import Stage, set_up
 from tests.fakes.channel import FakeChannel, FakeConnection, connecting
 from tests.gateway.hall import ALICE, no_index, opened, settings
@@ -45,9 +49,12 @@ async def test_one_worker_serves_a_platform_and_another_takes_over_when_it_is_go
             assert not second.arrived
             await one.database.write(workers.bury, one.worker_id, "it is dead", at=1)
             await row(two, state="connected", worker_id=two.worker_id)
-            await service.aclose()  # until it sees that it was replaced, the buried one may still answer
-            await second.say("are you there?")
+            await first.say("are you there?")  # the buried one may still bring what it hears, but deals with nothing
             await second.until(lambda: any("are you there?" in text for text in second.texts))
+            await service.aclose()
+
+    assert [message.text for message in first.arrived] == ["You said: hello"]
+    assert [message.text for message in second.arrived].count("You said: are you there?") == 1
 
 
 async def test_a_worker_that_leaves_lets_go_of_its_platforms(tmp_path: Path) -> None:
@@ -86,6 +93,64 @@ async def test_a_connection_that_fails_is_begun_anew_from_where_it_was(tmp_path:
     assert found.error_at is not None
 
 
+class Flaky:
+    """A store that is away for the first writes of a kind."""
+
+    def __init__(self, inner: Any, works: list[object]) -> None:
+        self._inner = inner
+        self._works = works
+
+    async def write(self, work: Any, *args: Any, **kwargs: Any) -> Any:
+        if work in self._works:
+            self._works.remove(work)
+            raise Unavailable("the store is away")
+        return await self._inner.write(work, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+async def test_a_store_that_is_away_for_a_while_does_not_end_the_service(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    away = [platforms.take, platforms.note, platforms.take]
+    store: Any = Flaky(await open_sqlite(tmp_path / "holdfast.db"), [*away])
+    stage = await set_up(tmp_path, model="echo", database=store)
+    pace = Pace(first=0.05, last=1.0)
+    link = Link(stage.engine, settings(tmp_path), "fake", connecting(channel), no_index, pace)  # type: ignore[arg-type]
+    task = asyncio.create_task(link.work())
+    await channel.say("hello")
+    await channel.until(lambda: bool(channel.arrived))
+    await stop(task)
+
+    assert channel.texts == ["You said: hello"]
+
+
+async def test_a_library_that_does_not_hear_that_it_should_stop_is_told_again(tmp_path: Path) -> None:
+    channel, told = FakeChannel(), []
+    stage = await set_up(tmp_path, model="echo")
+
+    class Deaf(FakeConnection):
+        async def receive(self, inlet: object, position: str) -> None:
+            while len(told) < 2:
+                try:
+                    await super().receive(inlet, position)  # type: ignore[arg-type]
+                except asyncio.CancelledError:
+                    told.append("stop")
+            raise asyncio.CancelledError
+
+    @asynccontextmanager
+    async def connect(options: Options, clock: Clock) -> AsyncIterator[Platform]:
+        yield Deaf(channel)
+
+    link = Link(stage.engine, settings(tmp_path), "fake", connect, no_index)
+    task = asyncio.create_task(link.work())
+    await row(stage, state="connected")
+    await stop(task)
+
+    assert told == ["stop", "stop"]
+    await row(stage, state="off")
+
+
 async def test_wrong_settings_are_shown_and_touch_no_other_platform(tmp_path: Path) -> None:
     channel = FakeChannel()
     stage = await set_up(tmp_path, model="echo")
@@ -116,12 +181,18 @@ async def test_a_kind_that_is_not_known_stops_the_start(tmp_path: Path) -> None:
         model="scripted:echo",
         gateway=GatewaySettings(platforms={"pigeon": Given()}),
     )
-    try:
+    with pytest.raises(Invalid, match="no platform 'pigeon'; known are webhook, email"):
         Gateway(stage.engine, given, no_index)
-    except Invalid as e:
-        assert "no platform 'pigeon'; known are webhook, email" in str(e)
-    else:
-        raise AssertionError("it started")
+
+
+@pytest.mark.parametrize(("home", "why"), [("nowhere", "is no chat"), ("pigeon:1", r"there is no \[gateway.pigeon\]")])
+async def test_a_home_channel_that_is_none_stops_the_start(tmp_path: Path, home: str, why: str) -> None:
+    stage = await set_up(tmp_path, model="echo")
+    gateway = GatewaySettings(home_channel=home, platforms={"fake": Given(ALICE)})
+    given = Settings(home=tmp_path, store="sqlite:///x", model="scripted:echo", gateway=gateway)
+
+    with pytest.raises(Invalid, match=why):
+        Gateway(stage.engine, given, no_index, {"fake": connecting(FakeChannel())})  # type: ignore[dict-item]
 
 
 async def test_notices_reach_their_chat_and_the_home_channel(tmp_path: Path) -> None:

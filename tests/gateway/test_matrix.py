@@ -2,24 +2,21 @@
 
 import asyncio
 import json
-import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.gateway import matrix
-from holdfast.gateway.port import Limits, Never, Options, Outgoing, Sent
+from holdfast.gateway.port import Limits, Never, Options, Outgoing, Sent, TooLarge
 from holdfast.store import inbox, sessions
 from holdfast.store.sqlite import open_sqlite
 from tests.fakes.clock import FakeClock
 from tests.gateway import synapse
-from tests.gateway.keeper import Keeper
-from tests.gateway.program import POINTS
+from tests.gateway.keeper import MESSAGES, Keeper, deaths
 from tests.gateway.synapse import Person
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
-ROOMS, MESSAGES, AWAY = 4, 200, 130
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(200 + MESSAGES)]
+ROOMS, AWAY = 4, 110
 CONFIG = """
 model = "scripted:echo"
 [agent]
@@ -31,12 +28,6 @@ token = "{token}"
 allow = ["{person}"]
 tell_queued = false
 """
-
-
-@pytest.fixture(scope="module")
-def homeserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with synapse.running(tmp_path_factory.mktemp("synapse")) as url:
-        yield url
 
 
 class Scene:
@@ -54,18 +45,11 @@ async def set_scene(homeserver: str, home: Path, name: str) -> Scene:
     return Scene(home, Person(homeserver, person, theirs), user)
 
 
-def deaths(seed: int) -> list[str]:
-    """Each point several times, soon and later after a start, in an order of chance."""
-    chance = random.Random(seed)
-    found = [f"{point}:{chance.choice((1, 2, 3, 5, 8))}" for point in POINTS for _ in range(3)]
-    chance.shuffle(found)
-    return found
-
-
-async def test_two_hundred_messages_survive_deaths_at_every_point(homeserver: str, tmp_path: Path) -> None:
+async def test_messages_survive_deaths_at_every_point(homeserver: str, tmp_path: Path) -> None:
     scene = await set_scene(homeserver, tmp_path / "home", "storm")
     alice = scene.alice
-    async with Keeper(scene.home, deaths(seed=7)) as keeper:
+    dying = deaths(seed=7)
+    async with Keeper(scene.home, dying) as keeper:
         rooms = [await alice.invite(scene.agent) for _ in range(ROOMS)]
         for room in rooms:
             await alice.joined(room, 2)
@@ -73,7 +57,7 @@ async def test_two_hundred_messages_survive_deaths_at_every_point(homeserver: st
             await alice.say(rooms[number % ROOMS], f"message {number}")
             if number % 20 == 0:
                 await alice.listen(0.5)
-        async with asyncio.timeout(200):
+        async with asyncio.timeout(100 + MESSAGES):
             extra = 0
             while sum(map(len, alice.heard.values())) < MESSAGES or not keeper.is_calm:
                 keeper.check()
@@ -82,7 +66,7 @@ async def test_two_hundred_messages_survive_deaths_at_every_point(homeserver: st
                     extra += 1
                 await alice.listen(0.5)
         await alice.listen(2)
-        assert len(keeper.died) == 12
+        assert len(keeper.died) == len(dying)
     await alice.close()
 
     for place, room in enumerate(rooms):
@@ -134,6 +118,27 @@ async def test_the_server_recognises_what_is_sent_twice(homeserver: str) -> None
     assert isinstance(first, Sent)
     assert first == second
     assert isinstance(refused, Never)
+
+
+async def test_files_go_both_ways_within_their_limit(homeserver: str, tmp_path: Path) -> None:
+    user, token = await synapse.register(homeserver, "files")
+    options = Options("matrix", {"homeserver": homeserver, "user": user, "token": token})
+    (tmp_path / "plan.txt").write_bytes(b"a plan")
+    client = synapse.Person(homeserver, user, token)
+    room = await client.invite("@nobody:matrix.test")
+    async with matrix.connect(options, FakeClock()) as platform:
+        sent = await platform.send(Outgoing(chat=room, text="", key="out-1-1", file=tmp_path / "plan.txt"))
+        assert isinstance(sent, Sent)
+        event = (await client.client.room_get_event(room, sent.remote)).event.source
+        payload = {"room": room, "people": 2, "me": "@other:x", "event": event}
+        [found] = platform.read(json.dumps(payload)).attachments
+        await platform.fetch(found, tmp_path / "fetched", 100)
+        with pytest.raises(TooLarge):
+            await platform.fetch(found, tmp_path / "no", 3)
+    await client.close()
+
+    assert found.name == "plan.txt"
+    assert (tmp_path / "fetched").read_bytes() == b"a plan"
 
 
 def reader() -> matrix.Matrix:

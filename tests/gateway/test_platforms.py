@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from tests.contract.test_channel import Notes
 from tests.engine.stage import set_up
 from tests.gateway import botapi, dingtalkapi, discordapi, qqapi, slackapi
 from tests.gateway.hall import no_index
+from tests.gateway.test_webhook import serving
 
 
 class Bare:
@@ -314,3 +316,20 @@ def test_slack_counts_one_message_once_whatever_events_tell_of_it() -> None:
     assert of(subtype="message_changed").ignored == "an edit"
     assert of(bot_id="B1").ignored
     assert of(text="a &lt;b&gt; &amp;amp;").text == "a <b> &amp;"
+
+
+@pytest.mark.clients
+async def test_slacks_token_goes_to_slack_alone(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def give(request: web.Request) -> web.Response:
+        told.append(request.headers.get("Authorization", ""))
+        return web.Response(body=b"content")
+
+    async with slackapi.running() as api, serving(give) as elsewhere:
+        options = {"bot_token": "xoxb-1", "app_token": "xapp-1", "api_url": f"{api.url}/api/"}
+        async with choose.connect("slack")(Options("slack", {**options}), SystemClock()) as platform:
+            await platform.fetch(Attachment(ref=elsewhere, name="x"), tmp_path / "x", 100)
+
+    assert (tmp_path / "x").read_bytes() == b"content"
+    assert told == [""]

@@ -15,7 +15,18 @@ from aiohttp import web
 
 from holdfast.clock import SystemClock
 from holdfast.gateway import webhook
-from holdfast.gateway.port import Incoming, Later, Never, Options, Outgoing, Platform, Sent, TooLarge, Unsure
+from holdfast.gateway.port import (
+    Attachment,
+    Incoming,
+    Later,
+    Never,
+    Options,
+    Outgoing,
+    Platform,
+    Sent,
+    TooLarge,
+    Unsure,
+)
 from holdfast.store import inbox
 from holdfast.store.sqlite import open_sqlite
 from tests.gateway.keeper import ROOT, Keeper
@@ -57,7 +68,7 @@ class Far:
 @asynccontextmanager
 async def serving(handle: object, path: str = "/") -> AsyncIterator[str]:
     application = web.Application()
-    application.router.add_post(path, handle)  # type: ignore[arg-type]
+    application.router.add_route("*", path, handle)  # type: ignore[arg-type]
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -101,10 +112,11 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(home: Path, url: str) -> AsyncIterator[Gateway]:
+async def gateway(home: Path, url: str, model: str = "scripted:echo", more: str = "") -> AsyncIterator[Gateway]:
     port = free_port()
     home.mkdir()
-    (home / "config.toml").write_text(CONFIG.format(port=port, url=url, secret=SECRET))
+    config = CONFIG.format(port=port, url=url, secret=SECRET).replace("scripted:echo", model)
+    (home / "config.toml").write_text(config + more)
     async with Keeper(home, ()) as keeper:
         opened = Gateway(home, port, keeper)
         await opened.ready()
@@ -233,3 +245,43 @@ async def call(client: httpx2.AsyncClient, port: int, number: int, secret: str =
     body = json.dumps({"event_type": "message_from_bot_subscriber", "event": event}).encode()
     headers = {"Signature": hashlib.sha256(body + secret.encode()).hexdigest()}
     return (await client.post(f"http://127.0.0.1:{port}/callback", content=body, headers=headers)).status_code
+
+
+@pytest.mark.clients
+async def test_a_file_that_the_model_sends_goes_out_with_the_reply(tmp_path: Path) -> None:
+    far, work = Far(), tmp_path / "work"
+    work.mkdir()
+    (work / "plan.txt").write_text("a plan")
+    words = 'Please.\nuse tool send_file {"path": "plan.txt"}\nuse tool send_file {"path": "none.txt"}'
+    async with (
+        serving(far.handle) as url,
+        gateway(tmp_path / "home", url, "scripted:tools", f'workdir = "{work}"\n') as opened,
+    ):
+        await opened.post(payload(words))
+        await until(lambda: len(far.taken) >= 2)
+
+    assert [one.get("file") for one in far.taken] == [None, {"name": "plan.txt", "data": "YSBwbGFu"}]
+
+
+@pytest.mark.clients
+async def test_an_attachment_without_an_end_is_given_up_in_time(tmp_path: Path) -> None:
+    sent, gone, limit = [0], asyncio.Event(), 300_000
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        try:
+            while sent[0] < 4 * 1024**3:
+                await answer.write(b"x" * 65536)
+                sent[0] += 65536
+        finally:
+            gone.set()
+        return answer
+
+    async with serving(endless) as url, platform(url) as here:
+        with pytest.raises(TooLarge):
+            await here.fetch(Attachment(ref=url, name="huge"), tmp_path / "kept", limit)
+        await asyncio.wait_for(gone.wait(), 20)
+
+    assert (tmp_path / "kept").stat().st_size <= limit
+    assert sent[0] < 2**30

@@ -5,10 +5,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from holdfast.interop import export, imports
+from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, SessionOpened
 from holdfast.model.ids import SESSION, Ids
 from holdfast.store import aliases, log, sessions, verify
@@ -35,7 +36,10 @@ def test_export_import_export_is_the_same_file(events: list[Event]) -> None:
             one = await open_sqlite(Path(folder) / "one" / "holdfast.db")
             two = await open_sqlite(Path(folder) / "two" / "holdfast.db")
             try:
-                session_id = await one.write(add, events)
+                try:
+                    session_id = await one.write(add, events)
+                except Invalid:  # a name that no store takes: there can be no such log
+                    reject()
                 first = await exported(one, session_id)
                 file = Path(folder) / "x.jsonl"
                 file.write_text(first)

@@ -57,3 +57,7 @@ def test_no_microsecond_is_lost_to_rounding(time: datetime) -> None:
 
 def test_the_units_fit_together() -> None:
     assert DAY == 24 * 60 * MINUTE == 86_400 * SECOND
+
+
+def test_an_instant_that_is_no_date_is_shown_as_the_nearest_that_is() -> None:
+    assert (iso(2**62), moment(-(2**62)).year) == ("9999-12-31T23:59:59.999999Z", 1)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.engine import Opening
-from holdfast.model.errors import Invalid
+from holdfast.engine.opening import Opening
+from holdfast.engine.rewind import Rewind
+from holdfast.model.errors import Busy, Invalid
 from holdfast.model.message import Content, Text
 from holdfast.settings import Settings
 from holdfast.slash.seat import Option, Preview, Running
@@ -33,10 +34,14 @@ class TestSeat:
         self.previewed = ""
         self.running: list[Running] = []
         self.is_left = False
+        self.is_busy = False
         self._index: SearchIndex | None = None
 
     def tell(self, text: str) -> None:
         self.told.append(text)
+
+    def confirm(self, text: str) -> None:
+        self.tell(text)
 
     @property
     def last(self) -> str:
@@ -48,7 +53,12 @@ class TestSeat:
             self.previewed = await preview(self.answer)
         return self.answer
 
+    async def refuse_busy(self) -> None:
+        if self.is_busy:
+            raise Busy("a turn is under way")
+
     async def move(self, session_id: str | None, *, title: str | None = None) -> None:
+        await self.refuse_busy()
         if self.session_id is not None:
             await self.engine.owned.leave(self.session_id)
         self.session_id = session_id
@@ -57,11 +67,11 @@ class TestSeat:
         elif title is not None:
             self.told.append(f"(title {title})")
 
-    async def say(self, parts: tuple[Content, ...]) -> None:
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
         if self.session_id is None:
             opened = await self.engine.open(Opening(source="chat", own=True))
             self.session_id = opened.session.id
-        async for _ in self.engine.say(self.session_id, parts):
+        async for _ in self.engine.say(self.session_id, parts, instead=instead):
             pass
 
     async def say_text(self, text: str) -> None:

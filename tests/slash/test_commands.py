@@ -89,6 +89,27 @@ async def test_fork_from_any_event(seat: TestSeat) -> None:
     assert "cannot be forked at 999" in seat.last
 
 
+async def test_a_fork_that_is_refused_leaves_no_copy_behind(seat: TestSeat) -> None:
+    await seat.say_text("One")
+    seat.is_busy = True
+    await run(seat, "/fork 4")
+
+    assert seat.last == "! a turn is under way"
+    page = await seat.stage.database.read(sessions.list_page, sessions.Filters(), limit=10)
+    assert [one.id for one in page.sessions] == [seat.session_id]
+
+
+async def test_nobody_is_made_to_choose_a_session_during_a_turn(seat: TestSeat) -> None:
+    await seat.say_text("One")
+    await run(seat, "/new")
+    await seat.say_text("Two")
+    seat.is_busy = True
+    await run(seat, "/resume")
+
+    assert seat.last == "! a turn is under way"
+    assert not seat.offered
+
+
 async def test_sessions_marks_the_current_one(seat: TestSeat) -> None:
     await seat.say_text("One")
     await run(seat, "/new")
@@ -171,6 +192,8 @@ async def test_model_is_shown_and_changed(seat: TestSeat) -> None:
     await run(seat, "/model scripted:tools")
     await run(seat, "/model")
     assert seat.last.startswith("Model: scripted:tools")
+    await run(seat, "/model scripted:tools")
+    assert seat.last == "The model is scripted:tools already."
     await run(seat, "/model nonsense")
     assert seat.last.startswith("! ")
 

@@ -289,7 +289,7 @@ class TestWriting:
         assert (await write(".git/hooks/pre-commit", "agreed")).ok
 
     def test_it_asks_before_touching_what_gives_power_away(self):
-        tool = WriteFile(Writing(), home=Path("/data/hf"))
+        tool = WriteFile(Writing(home=Path("/data/hf")))
 
         for path in [
             "~/.ssh/authorized_keys",

@@ -1,6 +1,8 @@
 """The routes, and what stands before all of them."""
 
 from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import Any
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -9,11 +11,12 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.api import chat, health, listing
+from holdfast.api import chat, health, listing, native, responses
 from holdfast.api.auth import Lock
 from holdfast.api.errors import Refusal
 from holdfast.api.gate import PAGES, Gate, Rules
 from holdfast.api.house import House, of
+from holdfast.api.page import page
 
 Handler = Callable[[Request], Awaitable[Response]]
 REQUEST = "req-"
@@ -25,12 +28,38 @@ async def models(request: Request) -> Response:
     return Response(msgspec.json.encode(listing.document(house.listing)), media_type="application/json")
 
 
+async def openapi(request: Request) -> Response:
+    """This description, for programs."""
+    return Response(msgspec.json.encode(described()), media_type="application/json")
+
+
+async def docs(request: Request) -> Response:
+    """This description, for people."""
+    return Response(page(described()), media_type="text/html")
+
+
 ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", "/v1/chat/completions", chat.complete),
+    ("POST", "/v1/responses", responses.create),
+    ("GET", "/v1/responses/{id}", responses.retrieve),
+    ("DELETE", "/v1/responses/{id}", responses.delete),
+    ("POST", "/v1/responses/{id}/cancel", responses.cancel),
+    ("GET", "/v1/responses/{id}/input_items", responses.input_items),
     ("GET", "/v1/models", models),
     ("GET", "/health", health.health),
     ("GET", "/ready", health.ready),
+    ("GET", "/openapi.json", openapi),
+    ("GET", "/docs", docs),
 ]
+"""Routes that read their requests themselves; those of `native.DOORS` come beside them."""
+
+
+@cache
+def described() -> dict[str, Any]:
+    """The OpenAPI document, made once."""
+    from holdfast.api.openapi import document
+
+    return document(native.DOORS, ROUTES)
 
 
 def create(house: House, key: str, pages: ASGIApp | None = None) -> ASGIApp:
@@ -38,7 +67,13 @@ def create(house: House, key: str, pages: ASGIApp | None = None) -> ASGIApp:
     api = house.settings.api
     rules = Rules(Lock(key), hosts=(api.host, *api.hosts), origins=api.cors_origins, max_body=api.max_body_mb * 2**20)
     ground = house.engine.ground
-    return Gate(Rooms(house, pages), rules, new_id=lambda: ground.ids.make(REQUEST), monotonic=ground.clock.monotonic)
+    return Gate(
+        Rooms(house, pages),
+        rules,
+        new_id=lambda: ground.ids.make(REQUEST),
+        monotonic=ground.clock.monotonic,
+        count=house.tally.count,
+    )
 
 
 class Rooms:
@@ -47,7 +82,8 @@ class Rooms:
     def __init__(self, house: House, pages: ASGIApp | None = None) -> None:
         self.state = house
         self._pages = pages
-        self._router = Router([Route(path, handler, methods=[method]) for method, path, handler in ROUTES])
+        routes = [Route(path, _by_method(ways), methods=list(ways)) for path, ways in _paths().items()]
+        self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._pages is not None and PAGES.fullmatch(scope["path"]):
@@ -58,6 +94,23 @@ class Rooms:
             await self._router(scope, receive, send)
         except HTTPException as e:
             raise _unrouted(scope, e) from None
+
+
+def _paths() -> dict[str, dict[str, Handler]]:
+    """What can be asked of each path, by method."""
+    found: dict[str, dict[str, Handler]] = {}
+    for method, path, handler in [*ROUTES, *((door.method, door.path, door.enter) for door in native.DOORS)]:
+        found.setdefault(path, {})[method] = handler
+    return found
+
+
+def _by_method(ways: dict[str, Handler]) -> Handler:
+    """One handler for a path. What can be got can also be asked about with HEAD."""
+
+    async def enter(request: Request) -> Response:
+        return await ways["GET" if request.method == "HEAD" else request.method](request)
+
+    return enter
 
 
 def _unrouted(scope: Scope, error: HTTPException) -> Refusal:

@@ -19,7 +19,7 @@ def content(given: Content | None, where: str) -> tuple[Part, ...]:
         return (Text(given),)
     if not given:
         raise Refusal(400, "invalid_request", f"{where}: an empty list is no content", where)
-    return tuple(_part(part, f"{where}[{n}]") for n, part in enumerate(given))
+    return tuple(part_of(part, f"{where}[{n}]") for n, part in enumerate(given))
 
 
 def text_only(given: Content | None, where: str) -> str:
@@ -30,7 +30,8 @@ def text_only(given: Content | None, where: str) -> str:
     return "".join(part.text for part in parts if isinstance(part, Text))
 
 
-def _part(part: dict[str, Any], where: str) -> Part:
+def part_of(part: dict[str, Any], where: str) -> Part:
+    """One part. Raises a Refusal if it cannot be taken."""
     kind = part.get("type")
     match kind:
         case "text" | "refusal":

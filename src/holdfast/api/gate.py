@@ -76,12 +76,19 @@ class Gate:
     """The outermost layer. It answers every request with an id, writes one line about it, and never lets a bug out."""
 
     def __init__(
-        self, app: ASGIApp, rules: Rules, *, new_id: Callable[[], str], monotonic: Callable[[], float]
+        self,
+        app: ASGIApp,
+        rules: Rules,
+        *,
+        new_id: Callable[[], str],
+        monotonic: Callable[[], float],
+        count: Callable[[str, int], None],
     ) -> None:
         self._app = app
         self._rules = rules
         self._new_id = new_id
         self._monotonic = monotonic
+        self._count = count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -92,6 +99,7 @@ class Gate:
             await visit.let_in(self._app)
         finally:
             took = 1000 * (self._monotonic() - began)
+            self._count(scope["method"], visit.status)
             path = scope["path"].encode("ascii", "backslashreplace").decode()[:200]
             logger.info("%s %s %s %s %.0f ms", visit.id, scope["method"], path, visit.status or "left", took)
 

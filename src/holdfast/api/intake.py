@@ -19,7 +19,7 @@ from holdfast.providers import choose
 def arrival(house: House, request: Request, asked: Asked, named: Named) -> Arrival:
     """The request as the engine takes it in. Raises a Refusal for a model or a parameter that is not there."""
     model = house.listing.resolve(asked.model)
-    shapes.refuse_unknown_to(choose.parse(model or house.listing.default).provider, asked.terms)
+    shapes.refuse_unknown_to(choose.parse(model or house.listing.default).provider, asked.terms, asked.spelled)
     ids = house.engine.ground.ids
     return Arrival(
         turn_id=ids.make(TURN),
@@ -44,11 +44,14 @@ def caller(who: str) -> str:
     return f"api:{hashlib.sha256(who.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}" if who else "api:"
 
 
-async def receive(house: House, arriving: Arrival) -> Received:
-    """Take the request in: it is durable from then on. Close what is returned."""
+async def receive(house: House, arriving: Arrival, *, kept: bool = False, param: str = "messages") -> Received:
+    """Take the request in: it is durable from then on. Close what is returned.
+
+    `kept` is for words that are told only once they are safe; `param` is where the client has put its messages.
+    """
     try:
-        return await house.engine.receive(arriving)
+        return await house.engine.receive(arriving, kept=kept)
     except NotFound as e:
         raise Refusal(404, "session_not_found", str(e)) from e
     except Invalid as e:
-        raise Refusal(400, "invalid_request", str(e), "messages") from e
+        raise Refusal(400, "invalid_request", str(e), param) from e

@@ -4,7 +4,7 @@ import msgspec
 
 from holdfast.engine.bus import Live
 from holdfast.model.entry import Entry
-from holdfast.model.event import Compacted, ModelSaid, TurnEnded
+from holdfast.model.event import Compacted, InputDropped, ModelSaid, TurnEnded
 from holdfast.model.ids import ALPHABET
 from holdfast.model.message import ToolCall, text_of
 from holdfast.model.shown import BETWEEN
@@ -54,6 +54,8 @@ class Reply:
                 self.epoch = item.event.epoch
             case TurnEnded():
                 self.ended = item.event
+            case InputDropped():
+                self.ended = TurnEnded(turn_id=item.event.turn_id, outcome="cancelled", reason="it was taken back")
         return ""
 
     def _live(self, live: Live) -> str:

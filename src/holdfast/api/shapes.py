@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ T = TypeVar("T")
 MAX_MESSAGES = 20_000
 MAX_TOOLS = 512
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+OUT_OF_RANGE = re.compile(r"Expected `\w+( \| null)?` (>=|<=|of length)")
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -119,6 +121,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     cache_key: str | None
     digest: str
+    spelled: dict[str, str] = {}
+    """What the client calls the options, where that is something else."""
 
 
 def parse(body: bytes) -> Asked:
@@ -142,7 +146,7 @@ def parse(body: bytes) -> Asked:
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         who=request.safety_identifier or request.user or "",
         cache_key=request.prompt_cache_key,
-        digest=_digest(data),
+        digest=digest_of(data),
     )
 
 
@@ -156,16 +160,20 @@ def decode(body: bytes) -> dict[str, Any]:
     return data
 
 
-def convert(data: object, kind: type[T]) -> T:
+def convert(data: object, kind: type[T], *, strict: bool = True) -> T:
+    """Read data as the type; if not `strict`, numbers may come as text. Raises a Refusal that names the place."""
     try:
-        return msgspec.convert(data, kind)
+        return msgspec.convert(data, kind, strict=strict)
     except msgspec.ValidationError as e:
         what, _, where = str(e).partition(" - at `$")
         path = where.rstrip("`").lstrip(".") or None
         name = re.match(r"Object missing required field `(\w+)`", what)
         if name is not None:
             path = f"{path}.{name[1]}" if path else name[1]
-        raise Refusal(400, "invalid_type", f"{path or 'the body'}: {what.replace('`', '')}", path) from e
+        told = f"{path or 'the body'}: {what.replace('`', '')}"
+        if OUT_OF_RANGE.match(what):
+            raise Refusal(400, "invalid_value", told, path) from e
+        raise Refusal(400, "invalid_type", told, path) from e
 
 
 def _options(data: dict[str, Any]) -> dict[str, str]:
@@ -217,16 +225,17 @@ def _terms(request: ChatRequest, options: dict[str, str]) -> Terms:
         value = getattr(request, name)
         if value is not None and not 1 <= value < 2**31:
             raise Refusal(400, "invalid_value", f"{name} must be at least 1", name)
-    tools = tuple(_offer(tool.function, f"tools[{n}]") for n, tool in enumerate(request.tools or ()))
+    tools = tuple(offer(tool.function, f"tools[{n}]") for n, tool in enumerate(request.tools or ()))
     if len({tool.name for tool in tools}) < len(tools):
         raise Refusal(400, "invalid_value", "two tools have the same name", "tools")
     if len(tools) > MAX_TOOLS:
         raise Refusal(400, "invalid_value", f"more than {MAX_TOOLS} tools", "tools")
     terms = Terms(tools=tools, temperature=request.temperature, max_tokens=limit, options=options)
-    return _chosen(request.tool_choice, terms)
+    return chosen(request.tool_choice, terms)
 
 
-def _offer(function: Function, where: str) -> Offer:
+def offer(function: Function, where: str) -> Offer:
+    """A tool of the client's. Raises a Refusal if it cannot be one."""
     if not NAME.fullmatch(function.name):
         told = f"{where}: a tool's name has up to 64 letters, digits, _ and -"
         raise Refusal(400, "invalid_value", told, f"{where}.function.name")
@@ -241,7 +250,7 @@ def _offer(function: Function, where: str) -> Offer:
     return Offer(name=function.name, description=function.description or "", parameters=json.dumps(schema))
 
 
-def _chosen(choice: str | dict[str, Any] | None, terms: Terms) -> Terms:
+def chosen(choice: str | dict[str, Any] | None, terms: Terms) -> Terms:
     """The terms with what the client says about calling tools. One that must be called can only be the client's."""
     if choice in (None, "auto"):
         return terms
@@ -260,15 +269,16 @@ def _name_in(choice: object) -> object:
     return function.get("name") if isinstance(function, dict) else None
 
 
-def refuse_unknown_to(provider: str, terms: Terms) -> None:
+def refuse_unknown_to(provider: str, terms: Terms, spelled: Mapping[str, str] | None = None) -> None:
     """Raise a Refusal for a parameter that the chosen model's provider does not know."""
     if provider not in KNOWN_TO and terms.options:
         name = next(iter(terms.options))
+        name = (spelled or {}).get(name, name)
         told = f"the parameter {name} is not supported with models of {provider}"
         raise Refusal(400, "unsupported_parameter", told, name)
 
 
-def _digest(data: dict[str, Any]) -> str:
+def digest_of(data: dict[str, Any]) -> str:
     """What was asked, whichever way the answer is to come."""
     asked = {name: value for name, value in data.items() if name not in ("stream", "stream_options")}
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

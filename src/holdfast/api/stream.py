@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -23,14 +23,20 @@ def event(data: object, *, name: str = "", id: str = "") -> bytes:
     return head.encode() + b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
-async def with_heartbeats(items: AsyncGenerator[T, None], seconds: float) -> AsyncGenerator[T | None, None]:
-    """The same items, and None whenever none has come for so long. Closing it closes them."""
+async def with_heartbeats(
+    items: AsyncGenerator[T, None], seconds: float, *, until: asyncio.Event | None = None
+) -> AsyncGenerator[T | None, None]:
+    """The same items, and None whenever none has come for so long, `until` it is time to leave. Closing it closes them."""
     waiting: asyncio.Future[T] | None = None
+    bell = asyncio.ensure_future((until or asyncio.Event()).wait())
     try:
         while True:
             waiting = waiting or asyncio.ensure_future(_next(items))
-            await asyncio.wait({waiting}, timeout=seconds)
+            either: set[asyncio.Future[Any]] = {waiting, bell}
+            await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
+                if bell.done():
+                    return
                 yield None
                 continue
             done, waiting = waiting, None
@@ -40,6 +46,7 @@ async def with_heartbeats(items: AsyncGenerator[T, None], seconds: float) -> Asy
                 return
             yield item
     finally:
+        bell.cancel()
         if waiting is not None:
             waiting.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration):

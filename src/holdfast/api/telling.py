@@ -1,11 +1,14 @@
 """What every answer tells of a turn that was taken in, whatever its form. To stop telling does not stop the turn."""
 
+from collections.abc import Callable
 from contextlib import aclosing
 
 from holdfast.api.errors import Refusal, translate, turn_failed
 from holdfast.api.house import House
 from holdfast.api.reply import Reply
+from holdfast.engine.bus import Live
 from holdfast.engine.engine import Received
+from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError
 
 LATER = (429, 502, 503, 504)
@@ -22,12 +25,13 @@ class Telling:
         self._keyed = keyed
         self._echo = echo
 
-    async def hear_all(self) -> None:
-        """Follow the turn to its end. Raises a Refusal if that is not a good one."""
+    async def hear_all(self, also: Callable[[Entry | Live], object] = lambda _: None) -> None:
+        """Follow the turn to its end, and have `also` hear of it. Raises a Refusal if that is not a good one."""
         try:
             async with aclosing(self.received.follow()) as items:
                 async for item in items:
                     self.reply.add(item)
+                    also(item)
             self.refuse_failed()
         except HoldfastError as e:
             raise self.refusal(translate(e)) from e

@@ -8,7 +8,8 @@ from holdfast.app import App
 from holdfast.assemble import open_engine
 from holdfast.cli import errors, face, render, signals
 from holdfast.cli.spinner import Spinner
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.interop.visible import visible
 from holdfast.model.event import Compacted, CompactionFailed
 from holdfast.model.session import Session
@@ -29,8 +30,7 @@ def compact(*, ref: str, about: str, undo: bool, as_json: bool) -> int:
 async def _compact(app: App, ref: str, about: str, *, undo: bool, as_json: bool) -> int:
     async with open_engine(app.database, app.settings, config.environment(), kind="compact") as engine:
         opened = await engine.open(Opening(ref=ref))
-        if opened.others:
-            face.note(f"several sessions are titled {ref!r}; this is the one used last: {opened.session.id}")
+        face.tell_others(ref, opened)
         work = (
             _undo(engine, opened.session, as_json=as_json)
             if undo

@@ -50,7 +50,7 @@ def add(
     if not prompt.strip():
         raise Invalid("there is nothing to say: the prompt is empty")
     if deliver is not None:
-        outbox.address_of(deliver)
+        _check_delivery(deliver)
     if model is not None:
         choose.parse(model)
     tz = config.environment().get("TZ", "")
@@ -76,6 +76,13 @@ def add(
         render.document(_schedule(added))
     else:
         render.out(f"{added.id}: first at {render.day(added.next_at)}")
+
+
+def _check_delivery(channel: str) -> None:
+    """Raises Invalid for what is no chat; of a platform that is not there the person is told, for it may come."""
+    platform = outbox.address_of(channel).platform
+    if platform not in face.settings().gateway.platforms:
+        face.note(f"there is no [gateway.{platform}] in the settings; until there is one, replies wait")
 
 
 def _schedule(schedule: Schedule) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import click
 
 from holdfast.interop.visible import one_line
-from holdfast.model.errors import Busy
+from holdfast.model.errors import Busy, NotSaved
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.engine.opening import Opened
     from holdfast.model.session import Session
     from holdfast.settings import Settings
     from holdfast.store.database import Transaction
@@ -64,6 +65,21 @@ def read(work: "Callable[Concatenate[Transaction, P], T]", *args: P.args, **kwar
     return with_app(lambda app: app.database.read(work, *args, **kwargs))
 
 
+def read_true(work: "Callable[[Transaction], T]", sessions_of: "Callable[[T], Iterable[Session]]") -> T:
+    """As `read`, and no session is shown as running whose process is gone. A store that is read-only is shown as it is."""
+
+    async def go(app: "App") -> T:
+        found = await app.database.read(work)
+        try:
+            buried = await _bury_the_gone(app, sessions_of(found))
+        except NotSaved as e:
+            note(f"some may be shown as running whose process is gone: {e}")
+            return found
+        return await app.database.read(work) if buried else found
+
+    return with_app(go)
+
+
 def write(work: "Callable[[Transaction, App], T]", *refs: str) -> T:
     """Run a function of a transaction, and commit what it did; the sessions it names are taken from the dead if need be."""
 
@@ -86,7 +102,7 @@ def read_one(ref: str, work: "Callable[[Transaction, Session], T]") -> T:
         found = sessions.resolve(tx, ref, trashed=True)
         return found, work(tx, found.session)
 
-    found, result = read(inside)
+    found, result = read_true(inside, lambda both: [both[0].session])
     tell_others(ref, found)
     return result
 
@@ -106,15 +122,23 @@ def change(ref: str, work: "Callable[[Transaction, Session, App], T]", *, trashe
 
 async def _free_from_the_dead(app: "App", ref: str) -> bool:
     """Whether the session was held by a process that is gone, and is free now."""
-    from holdfast.engine.liveness import bury_dead_holder
-    from holdfast.identity import identity
     from holdfast.store import sessions
 
     found = await app.database.read(sessions.resolve, ref, trashed=True)
-    return await bury_dead_holder(app.database, found.session.id, identity(), at=app.clock.now()) is not None
+    return await _bury_the_gone(app, [found.session])
 
 
-def tell_others(ref: str, found: "Found") -> None:
+async def _bury_the_gone(app: "App", held: "Iterable[Session]") -> bool:
+    """Whether some of the sessions were held by processes that are gone, and are free now."""
+    from holdfast.engine.liveness import bury_if_gone
+    from holdfast.identity import identity
+
+    holders = {one.lease_worker for one in held if one.lease_worker is not None}
+    at = app.clock.now()
+    return any([await bury_if_gone(app.database, holder, identity(), at=at) is not None for holder in holders])
+
+
+def tell_others(ref: str, found: "Found | Opened") -> None:
     """Of several sessions that fit one was taken: say so, once it is done."""
     if found.others:
         note(f"several sessions are titled {ref!r}; this is the one used last: {found.session.id}")

@@ -31,22 +31,25 @@ def gateway() -> None:
 @face.json_option
 def status(*, as_json: bool) -> None:
     """What is connected, since when, the last error, and how much waits."""
-    shown = _status(face.settings().gateway.platforms, face.read(_look))
+    found = face.read(_look)
+    shown = _status(face.settings().gateway.platforms, found)
     if as_json:
         render.document({"platforms": shown})
         return
-    rows = [
-        [
-            str(one["name"]),
-            str(one["state"]),
-            render.day(int(str(one["since_at"]))) if one["since_at"] else "",
-            f"{one['received']} received, {one['waiting']} waiting, {one['dead']} dead",
-            f"{one['to_send']} to send, {one['unknown']} unknown, {one['failed']} failed",
-            str(one["error"]),
-        ]
-        for one in shown
-    ]
+    rows = [_row(one, found[0].get(str(one["name"]))) for one in shown]
     render.table(["platform", "state", "since", "in", "out", "last error"], rows, stretch=5)
+
+
+def _row(shown: dict[str, object], known: platforms.Platform | None) -> list[str]:
+    errored = render.day(known.error_at) if known is not None and known.error_at is not None else ""
+    return [
+        str(shown["name"]),
+        str(shown["state"]),
+        render.day(known.since) if known is not None else "",
+        f"{shown['received']} received, {shown['waiting']} waiting, {shown['dead']} dead",
+        f"{shown['to_send']} to send, {shown['unknown']} unknown, {shown['failed']} failed",
+        f"{shown['error']} ({errored})" if shown["error"] and errored else str(shown["error"]),
+    ]
 
 
 _Found = tuple[dict[str, platforms.Platform], dict[str, str], dict[tuple[str, str], int], dict[tuple[str, str], int]]
@@ -77,7 +80,6 @@ def _status(configured: object, found: _Found) -> list[dict[str, object]]:
                 "configured": name in configured,
                 "state": state,
                 "since": shapes.time(one.since) if one else None,
-                "since_at": one.since if one else None,
                 "worker_id": one.worker_id if one and name not in gone else None,
                 "error": gone.get(name) or (one.error if one else ""),
                 "error_at": shapes.time(one.error_at) if one else None,

@@ -1,7 +1,6 @@
 """`holdfast workers`, `janitor` and `why`: who is alive, who sees to the dead, and the reasons."""
 
 import click
-import msgspec
 
 from holdfast import config
 from holdfast.app import App
@@ -9,18 +8,17 @@ from holdfast.assemble import open_engine, pace, policies, window
 from holdfast.cli import face, render, signals
 from holdfast.clock import SystemClock
 from holdfast.engine.fill import Fill, fill_of
-from holdfast.engine.janitor import Janitor, Sweep, Verdict, first_look
+from holdfast.engine.janitor import Janitor, Sweep, first_look
 from holdfast.engine.processes import running
 from holdfast.engine.reset import outlook
-from holdfast.engine.why import Why, explain
+from holdfast.engine.why import Why, explain, owner_of
 from holdfast.identity import identity
-from holdfast.interop import shapes
+from holdfast.interop import reports
 from holdfast.interop.visible import visible
 from holdfast.model.session import Session
 from holdfast.settings import Settings
 from holdfast.store import approvals, log, resets, workers
 from holdfast.store.database import Transaction
-from holdfast.store.workers import Worker
 
 RECENT = 20
 
@@ -34,26 +32,20 @@ def workers_(everything: bool, as_json: bool) -> None:
     ours = identity()
     shown = [(worker, first_look(worker, ours)) for worker in found]
     if as_json:
-        render.document({"workers": [_worker(worker, verdict) for worker, verdict in shown]})
+        render.document({"workers": [reports.worker(worker, verdict) for worker, verdict in shown]})
         return
     rows = [
         [
             worker.id,
             verdict.state,
             worker.kind,
-            f"{worker.host.split('#')[0]} {worker.pid}",
+            f"{worker.machine} {worker.pid}",
             render.day(worker.beat_at),
             verdict.evidence,
         ]
         for worker, verdict in shown
     ]
     render.table(["worker", "state", "kind", "process", "last beat", "evidence"], rows, stretch=5)
-
-
-def _worker(worker: Worker, verdict: Verdict | None) -> dict[str, object]:
-    times = ("started_at", "beat_at", "stalled_since", "ended_at", "cleared_at")
-    shape = msgspec.structs.asdict(worker) | {name: shapes.time(getattr(worker, name)) for name in times}
-    return shape | ({} if verdict is None else {"state": verdict.state, "evidence": verdict.evidence})
 
 
 @click.command()
@@ -78,8 +70,7 @@ async def _janitor(app: App, *, once: bool, as_json: bool) -> int:
 
 def _report(found: Sweep, *, as_json: bool) -> None:
     if as_json:
-        judged = [_worker(worker, verdict) for worker, verdict in found.workers]
-        render.document({"workers": judged, "done": [msgspec.structs.asdict(deed) for deed in found.deeds]})
+        render.document(reports.sweep(found))
         return
     for deed in found.deeds:
         render.out(visible(f"{deed.what}: {deed.session_id or deed.worker_id} ({deed.evidence})"))
@@ -94,7 +85,7 @@ def why(ref: str, as_json: bool) -> None:
     settings = face.settings()
     found = face.read_one(ref, lambda tx, session: _why(tx, session, settings))
     if as_json:
-        render.document(_document(found))
+        render.document(reports.why(found))
         return
     session = found.session
     render.out(visible(f"{session.id} is {session.state}: {found.doing}"))
@@ -125,8 +116,7 @@ def _context(fill: Fill) -> str:
 
 
 def _why(tx: Transaction, session: Session, settings: Settings) -> Why:
-    owner = workers.get(tx, session.worker_id) if session.worker_id else None
-    verdict = None if owner is None else first_look(owner, identity())
+    owner, verdict = owner_of(tx, session, identity())
     questions = approvals.unanswered(tx, session.id)
     entries = log.read_whole(tx, session)
     fill = fill_of(entries, window(settings, session.summary.model), settings.context.compact_at)
@@ -148,41 +138,4 @@ def _why(tx: Transaction, session: Session, settings: Settings) -> Why:
 def _owner(found: Why) -> str:
     if found.owner is None or found.verdict is None:
         return "nobody"
-    worker = found.owner
-    return f"{worker.id} ({worker.kind}, pid {worker.pid} on {worker.host.split('#')[0]}), {found.verdict.state}: {found.verdict.evidence}"
-
-
-def _context_document(fill: Fill) -> dict[str, object]:
-    last, failed = fill.last, fill.failed
-    return {
-        "epoch": fill.epoch,
-        "tokens": fill.tokens,
-        "window": fill.window,
-        "share": round(fill.share, 4),
-        "compacted_at": fill.limit,
-        "last": None
-        if last is None
-        else {"seq": last.seq, "at": shapes.time(last.at), **msgspec.to_builtins(last.event)},
-        "failed": None if failed is None else {"code": failed.code, "reason": failed.reason, "tokens": failed.tokens},
-        "next": fill.next,
-    }
-
-
-def _document(found: Why) -> dict[str, object]:
-    return {
-        "session": shapes.session(found.session),
-        "owner": None if found.owner is None else _worker(found.owner, found.verdict),
-        "doing": found.doing,
-        "decisions": [
-            msgspec.structs.asdict(decision) | {"at": shapes.time(decision.at)} for decision in found.decisions
-        ],
-        "context": None if found.fill is None else _context_document(found.fill),
-        "attempts": found.attempts,
-        "questions": [
-            msgspec.structs.asdict(question) | {"asked_at": shapes.time(question.asked_at)}
-            for question in found.questions
-        ],
-        "next": found.next,
-        "processes": [shapes.process(process, seen) for process, seen in found.processes],
-        "reset": found.reset,
-    }
+    return f"{found.owner.id} ({found.owner.whereabouts}), {found.verdict.state}: {found.verdict.evidence}"

@@ -110,10 +110,15 @@ def note_of(entry: Entry) -> str | None:
             return f"← {name}: {outcome} ({millis / 1000:.1f} s)"
         case ApprovalAsked(question=question):
             return f"? {one_line(question)}: waiting for somebody to allow it"
-        case Recovered(action=action, evidence=evidence):
-            return f"! taken up again after a crash ({action}): {one_line(evidence)}"
+        case Recovered():
+            return taken_up(entry.event)
         case _:
             return None
+
+
+def taken_up(event: Recovered) -> str:
+    """That a turn goes on, or is closed, which another worker left open when it died or went."""
+    return f"! the turn was taken up again ({event.action}): {one_line(event.evidence)}"
 
 
 def complaint(ended: TurnEnded) -> str | None:

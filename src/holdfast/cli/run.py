@@ -11,7 +11,8 @@ from holdfast.assemble import open_engine
 from holdfast.cli import errors, face, render, reply, signals
 from holdfast.cli.reply import Outcome
 from holdfast.cli.spinner import Spinner
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.interop.visible import visible
 from holdfast.library import CHANNEL
 from holdfast.model.errors import Invalid
@@ -43,14 +44,15 @@ def run(prompt: str, ref: str | None, key: str | None, model: str | None, title:
 
 async def _run(app: App, opening: Opening, said: str, *, as_json: bool) -> int:
     async with open_engine(app.database, app.settings, config.environment(), kind="run") as engine:
+        engine.stays = False
         turn = _turn(engine, opening, said, as_json=as_json)
         return await signals.unless_signalled(turn, engine.drain, engine.death)
 
 
 async def _turn(engine: Engine, opening: Opening, said: str, *, as_json: bool) -> int:
     opened = await engine.open(opening)
-    if opened.others:
-        face.note(f"several sessions are titled {opening.ref!r}; this is the one used last: {opened.session.id}")
+    if opening.ref is not None:
+        face.tell_others(opening.ref, opened)
     words, notes = (None, None) if as_json else reply.streams()
     async with Spinner("thinking") as spinner:
         items = reply.until_words(engine.say(opened.session.id, said), spinner)

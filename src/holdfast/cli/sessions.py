@@ -89,7 +89,10 @@ def list_(
         trashed=1 if trash else 2 if everything else 0,
         sides=int(sides or everything),
     )
-    page = face.read(_all, filters) if everything else face.read(store.list_page, filters, limit=limit, cursor=cursor)
+    page = face.read_true(
+        lambda tx: _all(tx, filters) if everything else store.list_page(tx, filters, limit=limit, cursor=cursor),
+        lambda page: page.sessions,
+    )
     if as_json:
         return render.document({"sessions": [shapes.session(one) for one in page.sessions], "next": page.next})
     return _table(page)
@@ -118,7 +121,7 @@ def _table(page: store.Page) -> None:
 def _row(one: Session) -> tuple[str, ...]:
     summary = one.summary
     marks = ("pinned " if summary.pinned else "") + ("in trash " if summary.trashed_at is not None else "")
-    title = summary.title or summary.preview
+    title = summary.title or (f"({summary.preview})" if summary.preview else "")
     state = one.state if not marks else f"{one.state} ({marks.strip()})"
     return one.id, state, summary.source, str(summary.message_count), render.day(summary.updated_at), title
 
@@ -180,7 +183,7 @@ def search(*, query: str, ref: str | None, limit: int, as_json: bool) -> None:
     """Find words in everything that was ever said, also in what has been compacted."""
     hits, titles = face.with_app(lambda app: _search(app, query, ref, limit))
     if as_json:
-        return render.document({"query": query, "hits": [_hit(hit, titles[hit.session_id]) for hit in hits]})
+        return render.document({"query": query, "hits": [shapes.hit(hit, titles[hit.session_id]) for hit in hits]})
     if not hits:
         return face.note("nothing found")
     for hit in hits:
@@ -211,15 +214,3 @@ async def _id_of(app: "App", ref: str) -> str:
 
 def _titles(tx: Transaction, ids: set[str]) -> dict[str, str | None]:
     return {session_id: store.get(tx, session_id).summary.title for session_id in ids}
-
-
-def _hit(hit: "Hit", title: str | None) -> shapes.Json:
-    return {
-        "session_id": hit.session_id,
-        "title": title,
-        "seq": hit.seq,
-        "at": shapes.time(hit.at),
-        "kind": hit.kind,
-        "snippet": hit.snippet,
-        "marks": [list(mark) for mark in hit.marks],
-    }

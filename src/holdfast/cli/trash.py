@@ -1,5 +1,7 @@
 """`holdfast sessions`: into the trash, out of it, and away for good."""
 
+import asyncio
+import shutil
 from typing import TYPE_CHECKING
 
 import click
@@ -8,7 +10,7 @@ from holdfast.cli import face, render
 from holdfast.interop import shapes
 from holdfast.model.session import Session
 from holdfast.model.times import DAY
-from holdfast.store import sessions
+from holdfast.store import processes, sessions
 from holdfast.store.database import Transaction
 from holdfast.store.sessions import Found, Prunable
 
@@ -88,8 +90,19 @@ async def _prune(app: "App", trashed_days: int, *, remove: bool) -> tuple[list[P
     found = await app.database.read(lambda tx: sessions.prunable(tx, before=before))
     if not remove:
         return found, 0
-    gone = [one for one in found if await app.database.write(sessions.prune, one.id, before=before)]
+    gone = [one for one in found if await _remove(app, one.id, before)]
     return gone, await space.reclaim(app.database)
+
+
+async def _remove(app: "App", session_id: str, before: int) -> bool:
+    """Remove a session and then its files: those people sent, long output, and the folders of its processes, all of which have ended."""
+    home = app.settings.home
+    ran = await app.database.read(processes.of_session, session_id)
+    if not await app.database.write(sessions.prune, session_id, before=before):
+        return False
+    for folder in (home / "files" / session_id, *(home / "processes" / process.id for process in ran)):
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    return True
 
 
 def _shape(one: Prunable) -> shapes.Json:

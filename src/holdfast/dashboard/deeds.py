@@ -8,7 +8,7 @@ from starlette.responses import Response
 from holdfast.dashboard.desk import Desk, of
 from holdfast.dashboard.forms import done, fields, needed, number
 from holdfast.dashboard.session import read
-from holdfast.engine.engine import Opening
+from holdfast.engine.opening import Opening
 from holdfast.model.errors import Conflict, Invalid, NotFound
 from holdfast.model.event import CompactionFailed
 from holdfast.model.session import Session

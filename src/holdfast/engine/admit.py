@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.engine.beginning import begin
 from holdfast.engine.hand import reopening
+from holdfast.engine.rewind import Rewind, rewind
 from holdfast.model.entry import Entry, encode
 from holdfast.model.errors import Busy, InQuarantine, NotFound
 from holdfast.model.event import Event, Terms, UserSaid
@@ -32,6 +33,8 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[Event, ...] = ()
     """What goes into the log ahead of the words."""
     terms: Terms = Terms()
+    instead: Rewind | None = None
+    """What is taken back in the same step, so that these words take its place."""
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -51,7 +54,7 @@ def admit(tx: Transaction, session_id: str, words: Words, *, worker_id: str, at:
     """Make the words durable, in one transaction: as the start of a turn if the session is free, else in its queue.
 
     A repeat of a keyed request changes nothing and leads to the turn of the first. An ended session is
-    reopened. Raises InQuarantine, NotFound, KeyReused, or Busy if the caller would rather not wait.
+    reopened. Raises InQuarantine, NotFound, KeyReused, Busy if the caller would rather not wait, and as `rewind`.
     """
     session = sessions.get(tx, session_id)
     said = UserSaid(turn_id=words.turn_id, parts=words.parts, name=words.name)
@@ -61,6 +64,8 @@ def admit(tx: Transaction, session_id: str, words: Words, *, worker_id: str, at:
         if bound != words.turn_id:
             return Admission(session, bound, repeated=True)
     refuse_closed_to_words(session)
+    if words.instead is not None:
+        session = rewind(tx, words.instead, at=at)
     lease = _take(tx, session, worker_id, wait=words.mode is not None)
     queued = any(item.said is not None for item in inputs.waiting(tx, session_id))
     # A session that this worker holds without a turn is being compacted.

@@ -4,6 +4,7 @@ The rules, in this order. A key that was used before leads to its turn. Messages
 session are input from where the log ends. Messages without an answer of the model are all input, unless they
 come under another system text: then they are a side request, answered in a session of its own. Anything else is an
 edited history, and becomes a fork. A request that names no session is matched by its history or begins a new one.
+A request that goes on from a turn is all input; if others have gone on from it before, it goes on in a fork.
 """
 
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ import msgspec
 from holdfast.engine import branches
 from holdfast.engine.admit import Admission, Words, admit
 from holdfast.engine.branches import Edited, Extended, Given
-from holdfast.model.errors import Invalid, KeyReused, NotFound
+from holdfast.model.errors import Conflict, Invalid, KeyReused, NotFound
 from holdfast.model.event import (
     Event,
     Imported,
     ModelSaid,
+    Rewound,
     SessionOpened,
     Terms,
     ToolEnded,
@@ -27,12 +29,19 @@ from holdfast.model.event import (
 )
 from holdfast.model.ids import SESSION
 from holdfast.model.message import ToolCall
-from holdfast.model.session import Session
-from holdfast.store import aliases, awaiting, histories, keys, log, sessions
+from holdfast.model.session import Session, standing
+from holdfast.store import aliases, awaiting, histories, inputs, keys, log, sessions, turns
 from holdfast.store.database import Transaction
 from holdfast.store.inputs import Mode
 
 FORMAT = "messages of a request"
+
+
+class After(msgspec.Struct, frozen=True):
+    """A turn to go on from."""
+
+    session_id: str
+    turn_id: str
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +65,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     request: str = ""
     workdir: str | None = None
+    after: After | None = None
 
 
 class Arrived(msgspec.Struct, frozen=True):
@@ -78,7 +88,7 @@ class _Target(msgspec.Struct, frozen=True):
 
 def arrive(tx: Transaction, arrival: Arrival, *, worker_id: str, at: int) -> Arrived:
     """Admit the request. Raises NotFound for a session that is not there, KeyReused, Busy, InQuarantine, or Invalid."""
-    owner = f"{arrival.caller} {arrival.ref or arrival.channel or ''}"
+    owner = f"{arrival.caller} {_said_to(arrival)}"
     if arrival.key and (bound := keys.anywhere(tx, owner, arrival.key)) is not None:
         if bound.request != arrival.request:
             raise KeyReused(f"the idempotency key {arrival.key!r} was used for another request")
@@ -102,7 +112,14 @@ def arrive(tx: Transaction, arrival: Arrival, *, worker_id: str, at: int) -> Arr
     return Arrived(admission, words.terms.model, target.new, target.forked_from)
 
 
+def _said_to(arrival: Arrival) -> str:
+    """What the request names, whatever that leads to now: its idempotency key is bound to it."""
+    return arrival.after.session_id if arrival.after is not None else arrival.ref or arrival.channel or ""
+
+
 def _target(tx: Transaction, arrival: Arrival, at: int) -> _Target:
+    if arrival.after is not None:
+        return _following(tx, arrival, arrival.after, at)
     session = _named(tx, arrival)
     answered = any(given.role == "assistant" for given in arrival.messages)
     found: Extended | Edited | None
@@ -122,6 +139,33 @@ def _target(tx: Transaction, arrival: Arrival, at: int) -> _Target:
             return _fork(tx, arrival, found, at)
         case None:
             return _begin(tx, arrival, at)
+
+
+def _following(tx: Transaction, arrival: Arrival, after: After, at: int) -> _Target:
+    """The session of the turn, if that is its newest, else a fork that ends with it. Raises NotFound, or Conflict while it is open."""
+    session = sessions.get(tx, after.session_id)
+    place = turns.find(tx, session.id, after.turn_id)
+    if session.summary.trashed_at is not None or place is None:
+        raise NotFound(f"there is no turn {after.turn_id} to go on from")
+    if _is_newest(tx, session, place):
+        return _Target(session)
+    if not place.last:
+        raise Conflict(f"turn {after.turn_id} is not over, and others have gone on from it already")
+    edited = Edited(histories.Place(session.id, place.last, "", arrival.caller, session.id), 0)
+    return _fork(tx, arrival, edited, at)
+
+
+def _is_newest(tx: Transaction, session: Session, place: turns.Place) -> bool:
+    """Whether nothing was said after the turn but what was taken back."""
+    waiting = [item.turn_id for item in inputs.waiting(tx, session.id) if item.said is not None]
+    if not place.first:
+        return place.dropped is None and waiting[-1:] == [place.turn_id]
+    if waiting or not place.last:
+        return not waiting
+    since = log.read(tx, session.id, first=place.last + 1)
+    if any(isinstance(entry.event, Rewound) and entry.event.to_seq < place.last for entry in since):
+        return False
+    return not any(isinstance(entry.event, TurnStarted) for entry in standing(since))
 
 
 def _named(tx: Transaction, arrival: Arrival) -> Session | None:

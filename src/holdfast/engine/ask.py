@@ -11,7 +11,7 @@ from holdfast.engine.together import beside
 from holdfast.model.asking import Delta, ReasoningDelta, Reply, Request, Restarted, TextDelta
 from holdfast.model.entry import Entry
 from holdfast.model.errors import BadReply, ContextTooLong, ProviderFailed, Unreachable
-from holdfast.model.event import Compacted, CompactionFailed, Event, ModelSaid, TurnEnded, Usage
+from holdfast.model.event import Compacted, CompactionFailed, Event, ModelSaid, ReplyRestarted, TurnEnded, Usage
 from holdfast.model.message import Part, ToolCall
 from holdfast.model.turn import half_said
 from holdfast.store import log
@@ -46,8 +46,7 @@ async def ask(hand: Hand, asking: Asking, request: Request) -> None:
         reply = await _reply(hand, asking, request)
     except ContextTooLong as e:
         if hand.said:
-            hand.said = ""
-            hand.stream("restarted", str(e))
+            await _begin_anew(hand, str(e))
         hand.context.refused = str(e)
         return
     except ProviderFailed as e:
@@ -90,11 +89,19 @@ async def _stream(hand: Hand, stream: AsyncIterator[Delta | Restarted | Reply]) 
                 case ReasoningDelta():
                     hand.stream("reasoning", item.text)
                 case Restarted():
-                    hand.said = ""
-                    hand.stream("restarted", item.reason)
+                    await _begin_anew(hand, item.reason)
                 case Reply():
                     return item
     raise BadReply("the model's stream ended without a reply")
+
+
+async def _begin_anew(hand: Hand, reason: str) -> None:
+    """Throw the reply so far away. What was shown of it as safe stays on record: a stream that told it can be read again."""
+    hand.said = ""
+    if hand.kept:
+        restarted = ReplyRestarted(turn_id=_turn_id(hand), text=hand.kept, reason=reason)
+        await hand.commit([restarted], lambda tx: log.drop_draft(tx, hand.id))
+    hand.stream("restarted", reason)
 
 
 async def _keep_drafts(hand: Hand) -> None:

@@ -23,6 +23,10 @@ class Live(msgspec.Struct, frozen=True):
     text: str
     kept: bool = False
     """Whether the words would survive a crash of their worker: they stand in a draft."""
+    at: int = 0
+    """How many characters of the same reply came before these."""
+    behind: int = 0
+    """The number of the last event that was known when they were said; the reply itself has a higher one."""
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -35,6 +39,8 @@ class Failed(msgspec.Struct, frozen=True):
 News = Entry | Live | Failed
 MAX_UNREAD = 1000
 """How much is kept for one who does not read."""
+MAX_UNREAD_TEXT = 1_000_000
+"""Characters of live text that are kept for one who does not read."""
 
 
 class Subscription:
@@ -45,21 +51,23 @@ class Subscription:
         self._news: deque[News] = deque()
         self._bell = asyncio.Event()
         self._must_look = False
+        self._unread_text = 0
         self._is_behind = False
         """Whether words were left out: those of the same reply that follow make no sense without them."""
 
     def put(self, item: News) -> None:
         if isinstance(item, Live) and item.kind == "text" and item.kept != self.kept:
             return
-        if len(self._news) >= MAX_UNREAD:
+        if len(self._news) >= MAX_UNREAD or self._unread_text > MAX_UNREAD_TEXT:
             self._fall_behind()
         if isinstance(item, Live) and self._is_behind:
             return
         if isinstance(item, Entry) and isinstance(item.event, ModelSaid):
             self._is_behind = False
         last = self._news[-1] if self._news else None
+        self._unread_text += len(item.text) if isinstance(item, Live) else 0
         if isinstance(item, Live) and isinstance(last, Live) and (item.turn_id, item.kind) == (last.turn_id, last.kind):
-            self._news[-1] = Live(item.turn_id, item.kind, last.text + item.text, item.kept)
+            self._news[-1] = msgspec.structs.replace(last, text=last.text + item.text)
         else:
             self._news.append(item)
         self._bell.set()
@@ -67,6 +75,7 @@ class Subscription:
     def _fall_behind(self) -> None:
         """Keep nothing for a reader who is too slow: what is committed can be read in the store."""
         self._news = deque(item for item in self._news if isinstance(item, Failed))
+        self._unread_text = 0
         self._is_behind = self._must_look = True
 
     def ring(self) -> None:
@@ -82,7 +91,9 @@ class Subscription:
         return must_look
 
     def take(self) -> News | None:
-        return self._news.popleft() if self._news else None
+        item = self._news.popleft() if self._news else None
+        self._unread_text -= len(item.text) if isinstance(item, Live) else 0
+        return item
 
 
 class Bus:

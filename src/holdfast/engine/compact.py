@@ -138,7 +138,7 @@ class _Matter:
             summary=written.text,
             how=written.how,
             pinned=found.pinned,
-            tokens_before=self._before,
+            tokens_before=max(self._before, int(self._guess * self._ratio)),
             tokens_after=int(after * self._ratio),
             turn_id=self._turn_id,
             thinned_upto=found.thinned_upto,

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.engine import recover, replies
 from holdfast.engine.admit import Admission, refuse_closed_to_words
-from holdfast.engine.bus import Failed
+from holdfast.engine.bus import Failed, Live
 from holdfast.engine.byhand import Deed, Do
 from holdfast.engine.context import Context
 from holdfast.engine.hand import Ground, Hand, Memory, load, take_up
@@ -55,8 +55,13 @@ class Coordinator:
         """The newest task of each session; it waits for the one before it."""
         self._all: set[asyncio.Task[None]] = set()
         self._hands: dict[str, Hand] = {}
-        self._memory: OrderedDict[str, Memory] = OrderedDict()
+        self._memory: OrderedDict[str, tuple[Memory, int]] = OrderedDict()
+        """What is remembered of sessions, each with how many events that is."""
+        self._remembered = 0
+        """The events of all of them."""
         self._leaving = False
+        self._last: set[str] = set()
+        """Turns behind which this worker begins no other."""
         self._wanted: set[str] = set()
         """Turns of words that were said here and wait for a worker elsewhere: whoever said them is here and wants them answered."""
 
@@ -107,6 +112,18 @@ class Coordinator:
         look.add_done_callback(self._all.discard)
         return True
 
+    async def close_left(self, session_id: str) -> None:
+        """Close a turn that a dead or departed worker left open, as new words would. Not if words wait: those come first."""
+        await self.bury_dead_holder(session_id)
+        if await self._ground.database.read(_is_left, session_id):
+            before = self._tasks.get(session_id)
+            closing = self._serve(session_id, None, None, "close", before, patient=False)
+            await asyncio.wait({self._start(session_id, closing)})
+
+    def begin_none_behind(self, turn_id: str) -> None:
+        """This worker leaves once the turn has ended: words that wait then go on waiting, for whoever comes next."""
+        self._last.add(turn_id)
+
     async def between_turns(self, session_id: str, do: Do) -> Deed:
         """Have something done in a session that we hold while no turn is open; what was committed.
 
@@ -135,6 +152,7 @@ class Coordinator:
                 await asyncio.wait({before})  # it has given the session back, and is about to end
             hand = await self._take_up(lease, None)
             self._hands[hand.id] = hand
+            hand.last = self._last
             deed = await do(hand, self._prepare(hand.session, hand.entries[0].event))
             more = await hand.end_turn(deed.events, *deed.also)
             done.set_result(deed)
@@ -161,6 +179,16 @@ class Coordinator:
     def serves(self, session_id: str) -> bool:
         """Whether news of the session come over this worker's bus."""
         return session_id in self._hands
+
+    def so_far(self, session_id: str) -> list[Live]:
+        """What the reply in the making has said so far, if one is made here."""
+        hand = self._hands.get(session_id)
+        return [] if hand is None or hand.so_far is None else [hand.so_far]
+
+    @property
+    def in_hand(self) -> int:
+        """How many sessions are played here."""
+        return len(self._hands)
 
     async def drain(self, seconds: float) -> None:
         """Begin nothing more; give the steps in hand some time to finish, then leave their turns to the next worker."""
@@ -250,6 +278,7 @@ class Coordinator:
         try:
             hand = await self._take_up(lease, began)
             self._hands[hand.id] = hand
+            hand.last = self._last
             if self._leaving:
                 hand.pause.set()
             await self._play_turns(hand, began, policy)
@@ -268,7 +297,7 @@ class Coordinator:
 
     async def _take_up(self, lease: Lease, began: Admission | None) -> Hand:
         """The session with its log, of which only what this worker does not remember is read."""
-        memory = self._memory.pop(lease.session_id, None) or Memory([], Context())
+        memory = self._recall(lease.session_id) or Memory([], Context())
         if began is not None and began.entries[0].seq == len(memory.entries) + 1:
             return take_up(self._ground, lease, began.session, memory, began.entries)
         return await load(self._ground, lease, memory)
@@ -324,12 +353,17 @@ class Coordinator:
             logger.warning("session %s could not be given back: %s", lease.session_id, e)
 
     def _remember(self, hand: Hand) -> None:
-        self._memory[hand.id] = Memory(hand.entries, hand.context)
-        while (
-            len(self._memory) > REMEMBERED
-            or sum(len(held.entries) for held in self._memory.values()) > REMEMBERED_EVENTS
-        ):
-            self._memory.popitem(last=False)
+        self._recall(hand.id)
+        self._memory[hand.id] = Memory(hand.entries, hand.context), len(hand.entries)
+        self._remembered += len(hand.entries)
+        while len(self._memory) > REMEMBERED or self._remembered > REMEMBERED_EVENTS:
+            self._recall(next(iter(self._memory)))
+
+    def _recall(self, session_id: str) -> Memory | None:
+        """What is remembered of the session, which is then no longer kept here."""
+        memory, count = self._memory.pop(session_id, (None, 0))
+        self._remembered -= count
+        return memory
 
 
 def _raised(task: "asyncio.Task[None]") -> Deed:
@@ -349,6 +383,12 @@ def _take_idle(tx: Transaction, session_id: str, worker_id: str) -> Lease:
     if session.summary.open_turn is not None:
         raise Busy(f"session {session_id} has a turn that was left open; say something to it, or resume it, first")
     return lease
+
+
+def _is_left(tx: Transaction, session_id: str) -> bool:
+    session = sessions.get(tx, session_id)
+    is_waited_for = any(item.said for item in inputs.waiting(tx, session_id))
+    return session.summary.open_turn is not None and session.lease_worker is None and not is_waited_for
 
 
 def _has_work(tx: Transaction, session_id: str) -> bool:

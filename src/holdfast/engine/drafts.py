@@ -11,8 +11,11 @@ class Drafts:
         self._turn_id = ""
         self._told = ""
 
-    def news(self, draft: Draft | None) -> list[Live]:
-        """What is new in it. A draft that does not go on from the last one is a reply that began anew."""
+    def news(self, draft: Draft | None, *, behind: int = 0) -> list[Live]:
+        """What is new in it. A draft that does not go on from the last one is a reply that began anew.
+
+        `behind` is the number of the last event that is there.
+        """
         if draft is None:
             self._told = ""
             return []
@@ -20,9 +23,9 @@ class Drafts:
             self._turn_id, self._told = draft.turn_id, ""
         news: list[Live] = []
         if not draft.body.startswith(self._told):
-            news.append(Live(draft.turn_id, "restarted", "another attempt was made"))
+            news.append(Live(draft.turn_id, "restarted", "another attempt was made", behind=behind))
             self._told = ""
         if more := draft.body[len(self._told) :]:
-            news.append(Live(draft.turn_id, "text", more, kept=True))
+            news.append(Live(draft.turn_id, "text", more, kept=True, at=len(self._told), behind=behind))
         self._told = draft.body
         return news

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -15,20 +14,21 @@ from holdfast.engine.bus import Failed, Live, News, Subscription
 from holdfast.engine.coordinator import CLOSED, Coordinator
 from holdfast.engine.hand import Ground
 from holdfast.engine.janitor import Chore
+from holdfast.engine.opening import Opened, Opening, create
 from holdfast.engine.owning import Owning
 from holdfast.engine.processes import Processes, Running
 from holdfast.engine.reset import NEVER, Leaving, Resets
-from holdfast.engine.rewind import Taken
+from holdfast.engine.rewind import Rewind
 from holdfast.engine.titles import Titles
 from holdfast.engine.together import whole
 from holdfast.engine.watch import Watch
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
-from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, ModelChanged, SessionOpened, Source
+from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, InputDropped, ModelChanged, Source
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
-from holdfast.store import aliases, approvals, inputs, log, owners, processes, sessions, workers
+from holdfast.store import aliases, approvals, inputs, log, owners, processes, sessions, turns, workers
 from holdfast.store.approvals import Approval
 from holdfast.store.database import Transaction
 from holdfast.store.inputs import Input, Mode
@@ -36,38 +36,18 @@ from holdfast.store.inputs import Input, Mode
 DRAIN_SECONDS = 10.0
 
 
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session to open: an existing one (`ref`), the current one of a channel (`channel`), or a new one."""
-
-    ref: str | None = None
-    channel: str | None = None
-    source: str = "library"
-    title: str | None = None
-    model: str | None = None
-    system: str | None = None
-    workdir: Path | None = None
-    own: bool = False
-    """Whether this worker keeps the session open until it leaves it: when the worker dies, the session is ended."""
-
-
-class Opened(msgspec.Struct, frozen=True):
-    session: Session
-    new: bool
-    others: int = 0
-    """How many other sessions the reference, if it was a title, would have meant as well."""
-
-
 class Received:
     """A request that was taken in, and its turn as it is played. It must be closed; that does not stop the turn."""
 
-    def __init__(self, engine: "Engine", arrived: Arrived, subscription: Subscription) -> None:
+    def __init__(self, engine: "Engine", arrived: Arrived, subscription: Subscription, first: int = 1) -> None:
         self.arrived = arrived
+        self._first = first
         self._engine = engine
         self._subscription = subscription
 
     def follow(self) -> AsyncGenerator[Entry | Live, None]:
         """Committed events and live text, to the end of the turn. Raises what kept it from being played or recorded."""
-        return self._engine.follow(self.arrived.admission, self._subscription)
+        return self._engine.follow(self.arrived.admission, self._subscription, self._first)
 
     def close(self) -> None:
         self._engine.ground.bus.unsubscribe(self.arrived.admission.session.id, self._subscription)
@@ -80,7 +60,9 @@ class Engine:
         self.ground = ground
         self._coordinator = coordinator
         self._default_model = default_model
-        self._watch = Watch(ground, coordinator.serves)
+        self._watch = Watch(ground, coordinator.serves, coordinator.so_far)
+        self.stays = True
+        """Whether this worker goes on with what others have said once it has played its own turns."""
         self.titles: Titles | None = None
         """What gives titles to sessions without one, where that is wanted."""
         self.owned = Owning(ground, coordinator.bury_if_gone)
@@ -104,7 +86,7 @@ class Engine:
             owner = self.ground.worker_id if opening.own else None
             renewed = await self.freshen_channel(opening.channel)
             session, new = await database.write(
-                _create, self.ground.ids.make(SESSION), self._fact(opening), owner, at=at
+                create, self.ground.ids.make(SESSION), opening.fact(self._default_model), owner, at=at
             )
             opened = Opened(session, new=new or renewed)
         if opening.own:
@@ -118,7 +100,7 @@ class Engine:
 
     async def freshen_channel(self, channel: str | None) -> bool:
         """Have the channel's session reset if it is due for that and nothing holds it back; whether that was done."""
-        if channel is None:
+        if channel is None or not self.resets.ever(channel):
             return False
         current = await self.ground.database.read(aliases.current, channel)
         return current is not None and (await self.freshen(current)).id != current
@@ -147,16 +129,6 @@ class Engine:
         """The session before, in the place of one that began with a reset, within a day. Raises Invalid, NotFound or Busy."""
         return self.owned.moved(session_id, await self.resets.undo(session_id))
 
-    def _fact(self, opening: Opening) -> SessionOpened:
-        return SessionOpened(
-            source=opening.source,  # type: ignore[arg-type] # the faces give one of the sources
-            channel=opening.channel,
-            model=opening.model or self._default_model,
-            title=None if opening.title is None else sessions.clean_title(opening.title),
-            system=opening.system,
-            workdir=None if opening.workdir is None else str(opening.workdir),
-        )
-
     async def admit(
         self,
         session_id: str,
@@ -165,16 +137,18 @@ class Engine:
         mode: Mode | None = "queue",
         caller: str = "",
         key: str = "",
+        instead: Rewind | None = None,
     ) -> Admission:
         """Make the words durable and see to it that their turn is played; returns once they are safe.
 
-        Raises Conflict in a worker that was declared dead, Unavailable in one that is about to stop.
+        They may take the place of what is taken back (see `look_back`), in one step. Raises Conflict in a worker that was declared dead, Unavailable in one that is about to stop.
         """
         self._refuse_when_leaving()
         parts = (Text(said),) if isinstance(said, str) else said
         if not parts:
             raise Invalid("there is nothing to say")
-        words = Words(turn_id=self.ground.ids.make(TURN), parts=parts, mode=mode, caller=caller, key=key)
+        turn_id = self.ground.ids.make(TURN)
+        words = Words(turn_id=turn_id, parts=parts, mode=mode, caller=caller, key=key, instead=instead)
         return await whole(self._admit(session_id, words))
 
     async def _admit(self, session_id: str, words: Words) -> Admission:
@@ -200,6 +174,8 @@ class Engine:
     def _set_going(self, admission: Admission) -> None:
         """See to it that what was admitted is played."""
         session_id = admission.session.id
+        if not self.stays:
+            self._coordinator.begin_none_behind(admission.turn_id)
         if admission.began:
             for entry in admission.entries:
                 self.ground.bus.publish(session_id, entry)
@@ -220,15 +196,34 @@ class Engine:
     def is_leaving(self) -> bool:
         return self._coordinator.leaving or self.death.done()
 
-    async def receive(self, arrival: Arrival) -> Received:
+    async def receive(self, arrival: Arrival, *, kept: bool = False) -> Received:
         """Take a client's request in and see to it that its turn is played; returns once it is safe.
 
-        As `admit`, for one who may not know which session it speaks to. Close what is returned.
+        As `admit`, for one who may not know which session it speaks to. `kept` is for a face that shows words only
+        once they are safe. Close what is returned.
         """
         self._refuse_when_leaving()
-        return await whole(self._receive(arrival))
+        return await whole(self._receive(arrival, kept=kept))
 
-    async def _receive(self, arrival: Arrival) -> Received:
+    async def join(self, session: Session, place: turns.Place) -> Received:
+        """Follow a turn that was admitted before, and see to it that it is played. Words come once they are safe."""
+        admission = Admission(session, place.turn_id, repeated=True)
+        subscription = self.ground.bus.subscribe(session.id, kept=True)
+        received = Received(
+            self, Arrived(admission, place.terms.model), subscription, first=place.first or session.seq + 1
+        )
+        if place.is_open and not self.is_leaving:
+            self._set_going(admission)
+        return received
+
+    async def withdraw(self, session_id: str, turn_id: str) -> bool:
+        """Take back words that wait, or ask their turn to end if it runs; False if neither. What was said stays in the log."""
+        if await self.ground.database.write(_withdraw, session_id, turn_id, at=self.ground.clock.now()):
+            self.ground.bus.ring(session_id)
+            return True
+        return await self.interrupt(session_id, turn_id)
+
+    async def _receive(self, arrival: Arrival, *, kept: bool) -> Received:
         await self.freshen_channel(arrival.channel)
         at, worker_id = self.ground.clock.now(), self.ground.worker_id
         try:
@@ -239,13 +234,15 @@ class Engine:
                 raise
             arrived = await self.ground.database.write(arrive, arrival, worker_id=worker_id, at=at)
         session_id = arrived.admission.session.id
-        received = Received(self, arrived, self.ground.bus.subscribe(session_id))
+        received = Received(self, arrived, self.ground.bus.subscribe(session_id, kept=kept))
         self._set_going(arrived.admission)
         return received
 
-    def follow(self, admission: Admission, subscription: Subscription) -> AsyncGenerator[Entry | Live, None]:
-        """The turn of an admission to its end, for a watcher who subscribed before it was set going."""
-        return self._watch.turn(admission, subscription)
+    def follow(
+        self, admission: Admission, subscription: Subscription, first: int = 1
+    ) -> AsyncGenerator[Entry | Live, None]:
+        """The turn of an admission to its end, for a watcher who subscribed before it was set going. A repeat begins at `first`."""
+        return self._watch.turn(admission, subscription, first)
 
     async def say(
         self,
@@ -255,6 +252,7 @@ class Engine:
         mode: Mode | None = "queue",
         caller: str = "",
         key: str = "",
+        instead: Rewind | None = None,
     ) -> AsyncIterator[Entry | Live]:
         """Say something and follow its turn to the end: committed events, and live text in between.
 
@@ -263,7 +261,7 @@ class Engine:
         """
         subscription = self.ground.bus.subscribe(session_id)
         try:
-            admission = await self.admit(session_id, said, mode=mode, caller=caller, key=key)
+            admission = await self.admit(session_id, said, mode=mode, caller=caller, key=key, instead=instead)
             async with aclosing(self.follow(admission, subscription)) as news:
                 async for item in news:
                     yield item
@@ -281,14 +279,45 @@ class Engine:
         """As `watch`, for a face that shows words once they are safe, and tells of turns that broke."""
         return self._watch.all(session_id, after=after, kept=True)
 
+    def events(self, session_id: str, *, after: int = 0) -> AsyncGenerator[News, None]:
+        """As `watch`, for one who may come in the middle of a reply, and may come again: see `Watch.all`."""
+        return self._watch.all(session_id, after=after, so_far=True)
+
+    @property
+    def in_hand(self) -> int:
+        """How many sessions this worker plays at the moment."""
+        return self._coordinator.in_hand
+
+    async def change(self, session_id: str, work: Callable[[Transaction], Session]) -> Session:
+        """Have something done to a whole session. A holder that is certainly gone stands in nobody's way.
+
+        Raises what the function raises, such as Busy while a living worker holds the session.
+        """
+        try:
+            return await self.ground.database.write(work)
+        except Busy:
+            if not await self.free_from_the_dead(session_id):
+                raise
+            return await self.ground.database.write(work)
+
+    async def free_from_the_dead(self, session_id: str) -> bool:
+        """Take the session from its holder if that is certainly gone; whether it was."""
+        return await self._coordinator.bury_dead_holder(session_id) is not None
+
     async def resume(self, session_id: str) -> None:
         """Go on with a turn that was left open, though nobody said anything new."""
         self._coordinator.wake(session_id, policy="continue")
 
-    async def interrupt(self, session_id: str) -> bool:
-        """Ask the running turn to end; what was said stays. False if no turn is open. Works across processes."""
-        request = Input(self.ground.ids.make(TURN), "stop", None)
-        if not await self.ground.database.write(_ask_to_stop, session_id, request, at=self.ground.clock.now()):
+    async def interrupt(self, session_id: str, turn_id: str | None = None, *, leaving: bool = False) -> bool:
+        """Ask the running turn, or just this one, to end; what was said stays. False if it is not open. Works across processes.
+
+        For one who is `leaving`, words that wait behind it go on waiting.
+        """
+        request, at = Input(self.ground.ids.make(TURN), "stop", None), self.ground.clock.now()
+        open_turn = (await self.ground.database.read(sessions.get, session_id)).summary.open_turn
+        if leaving and open_turn is not None:
+            self._coordinator.begin_none_behind(open_turn)
+        if not await self.ground.database.write(_ask_to_stop, session_id, request, turn_id, at=at):
             return False
         if not self._coordinator.note(session_id):
             self._coordinator.wake(session_id)
@@ -319,12 +348,19 @@ class Engine:
         found = await self.ground.database.read(inputs.waiting, session_id)
         return [item for item in found if item.said is not None]
 
-    async def rewind(self, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo") -> Taken:
-        """Take the newest turns back; they stay in the log. Raises Busy while one is open, Invalid if there is none."""
-        await self._coordinator.bury_dead_holder(session_id)
-        return await self.ground.database.write(
-            rewind.rewind, session_id, count=count, why=why, at=self.ground.clock.now()
-        )
+    async def look_back(self, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo") -> Rewind:
+        """What it takes to take the newest turns back. Raises Busy while one runs, Invalid if there is none.
+
+        One that was left open is closed first, with what was said in it kept, as new words would close it.
+        """
+        await self._coordinator.close_left(session_id)
+        return await self.ground.database.read(rewind.look_back, session_id, count=count, why=why)
+
+    async def rewind(self, session_id: str, *, count: int = 1) -> Rewind:
+        """Take the newest turns back; they stay in the log. Raises as `look_back`, and Conflict if somebody was faster."""
+        back = await self.look_back(session_id, count=count)
+        await self.ground.database.write(rewind.rewind, back, at=self.ground.clock.now())
+        return back
 
     async def compact(self, session_id: str, about: str = "") -> Compacted | CompactionFailed:
         """Make the context smaller now, with what matters most in the person's words; the event that tells what came of it.
@@ -394,23 +430,23 @@ def _bookmarked(tx: Transaction, name: str) -> str | None:
     return session_id
 
 
-def _ask_to_stop(tx: Transaction, session_id: str, request: Input, *, at: int) -> bool:
-    """Put the request to stop beside the open turn; False if there is none."""
-    if sessions.get(tx, session_id).summary.open_turn is None:
+def _ask_to_stop(tx: Transaction, session_id: str, request: Input, turn_id: str | None, *, at: int) -> bool:
+    """Put the request to stop beside the open turn; False if there is none, or another than the one that is meant."""
+    running = sessions.get(tx, session_id).summary.open_turn
+    if running is None or turn_id not in (None, running):
         return False
     inputs.put(tx, session_id, request, at=at)
     return True
 
 
-def _create(
-    tx: Transaction, session_id: str, fact: SessionOpened, owner: str | None, *, at: int
-) -> tuple[Session, bool]:
-    """A session that has its owner from the start, so that a crash leaves none that is nobody's."""
-    create = sessions.create if fact.channel is None else sessions.create_for_channel
-    session, new = create(tx, session_id, fact, at=at)
-    if owner is not None and owners.attach(tx, session.id, owner):
-        session = msgspec.structs.replace(session, owner_worker=owner)
-    return session, new
+def _withdraw(tx: Transaction, session_id: str, turn_id: str, *, at: int) -> bool:
+    """Take words out of the queue and write down that they were; False if they do not wait."""
+    for item in inputs.waiting(tx, session_id):
+        if item.turn_id == turn_id and item.said is not None:
+            inputs.drop(tx, session_id, turn_id)
+            log.annotate(tx, session_id, InputDropped(turn_id=turn_id, parts=item.said.parts, terms=item.terms), at=at)
+            return True
+    return False
 
 
 def _admit(tx: Transaction, session_id: str, words: Words, *, owns: bool, worker_id: str, at: int) -> Admission:

@@ -1,7 +1,7 @@
 """A session in hand: its lease, its log in memory, and the one way to add to it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,8 +11,9 @@ from holdfast.engine.beginning import begin
 from holdfast.engine.bus import Bus, Live, News
 from holdfast.engine.context import Context
 from holdfast.engine.together import whole
+from holdfast.model.asking import ToolSpec
 from holdfast.model.entry import Entry
-from holdfast.model.event import Ended, Event, ModelSaid, Reopened
+from holdfast.model.event import Ended, Event, ModelSaid, Reopened, Terms
 from holdfast.model.ids import Ids
 from holdfast.model.session import Session
 from holdfast.model.times import Clock
@@ -37,6 +38,16 @@ class Ground:
     worker_id: str
 
 
+class Frame(msgspec.Struct, frozen=True):
+    """What goes with every request beside the messages, how many tokens it is guessed to take, and what it was made from."""
+
+    terms: Terms
+    ours: tuple[ToolSpec, ...]
+    system: str
+    tools: tuple[ToolSpec, ...]
+    tokens: int
+
+
 @dataclass(slots=True)
 class Hand:
     """One session while this worker holds it. Not shared between workers; its commits come one after another."""
@@ -57,8 +68,12 @@ class Hand:
     """Whether the session has been given back."""
     pause: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when this worker is about to leave: the step in hand is finished, no other begun."""
+    last: Container[str] = frozenset()
+    """Turns behind which this worker begins no other, because it leaves."""
     inherited: bool = False
     """Whether this worker finishes what was left by one that would have ended the session: then it does so itself."""
+    frame: Frame | None = None
+    """What went with the last request."""
     kept: str = ""
     """How much of what was said stands in the draft."""
     _order: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -115,7 +130,20 @@ class Hand:
         assert self.turn.id is not None, "only a turn has live text"
         if kind == "restarted":
             self.kept = ""
-        self.tell(Live(self.turn.id, kind, text))  # type: ignore[arg-type] # one of the three kinds
+        at = len(self.said) - len(text) if kind == "text" else 0
+        self.tell(Live(self.turn.id, kind, text, at=at, behind=self.seen))  # type: ignore[arg-type] # one of the three kinds
+
+    @property
+    def seen(self) -> int:
+        """The number of the last event that is known here."""
+        return self.entries[-1].seq if self.entries else 0
+
+    @property
+    def so_far(self) -> Live | None:
+        """What the reply in the making has said so far, for one who comes late."""
+        if self.turn.id is None or not self.said:
+            return None
+        return Live(self.turn.id, "text", self.said, behind=self.seen)
 
     async def keep_draft(self, body: str) -> None:
         """Keep what the reply has said so far, and look for input on the way."""
@@ -133,7 +161,8 @@ class Hand:
     def _tell_kept(self, turn_id: str, body: str) -> None:
         """Pass on what has become safe, unless the reply has begun anew or is committed by now."""
         if turn_id == self.turn.id and len(body) > len(self.kept) and self.said.startswith(body):
-            self.tell(Live(turn_id, "text", body[len(self.kept) :], kept=True))
+            more = body[len(self.kept) :]
+            self.tell(Live(turn_id, "text", more, kept=True, at=len(self.kept), behind=self.seen))
             self.kept = body
 
     async def look_for_input(self) -> None:
@@ -179,6 +208,7 @@ class Hand:
     async def _end_turn(self, events: Sequence[Event], also: Sequence[Callable[[Transaction], object]]) -> bool:
         async with self._order:
             at = self.ground.clock.now()
+            leaves = self.pause.is_set() or self.turn.id in self.last
 
             def work(tx: Transaction) -> tuple[Session, list[Entry], bool]:
                 session = log.append(tx, self.lease, events, at=at)
@@ -190,7 +220,7 @@ class Hand:
                     session = replies.ended(tx, self.lease, session, self.entries, events, at=at)
                     log.drop_draft(tx, self.id)
                     approvals.withdraw(tx, self.id, at=at)
-                following = None if self.pause.is_set() else inputs.take_next(tx, self.id)
+                following = None if leaves else inputs.take_next(tx, self.id)
                 if following is not None:
                     beginning = [*reopening(session), *begin(tx, session, following, self.lease.worker_id)]
                     session = log.append(tx, self.lease, beginning, at=at)

@@ -1,5 +1,6 @@
 """One terminal asks another for a session: the question waits among those about tools, and is answered once."""
 
+from holdfast.model.event import ApprovalAnswered
 from holdfast.store import approvals
 from holdfast.store.approvals import Approval
 from holdfast.store.database import Transaction
@@ -15,6 +16,6 @@ def ask(tx: Transaction, session_id: str, worker_id: str, *, at: int) -> None:
     tx.notify(session_id)
 
 
-def asked_by(question: Approval) -> str | None:
+def asked_by(question: Approval | ApprovalAnswered) -> str | None:
     """The worker that asks for the session; None for a question about a tool."""
     return question.call_id.partition("@")[0] if question.turn_id == HANDOVER else None

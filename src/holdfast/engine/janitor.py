@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.engine import replies
 from holdfast.engine.hand import Ground
+from holdfast.engine.liveness import evidence_of_death
 from holdfast.engine.recover import POLICY
 from holdfast.engine.together import all_of
 from holdfast.identity import fate
@@ -80,9 +81,7 @@ def judge(worker: Worker, seen: Seen, ours: Identity, *, monotonic: float, stale
     known = fate(worker.identity, ours)
     silent = monotonic - seen.since
     if known == "gone":
-        return Verdict(
-            "dead", f"no process {worker.pid} that started at {worker.process_started} runs on {worker.host}"
-        )
+        return Verdict("dead", evidence_of_death(worker))
     if known == "elsewhere" and silent > stale_seconds:
         return Verdict(
             "dead", f"its beat counter stood at {seen.beat} for {silent:.0f} s, and it is not on this machine"

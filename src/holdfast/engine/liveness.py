@@ -6,8 +6,9 @@ from holdfast.identity import fate
 from holdfast.model.identity import Identity
 from holdfast.store import sessions, workers
 from holdfast.store.database import Database
+from holdfast.store.workers import Worker
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 async def bury_dead_holder(database: Database, session_id: str, ours: Identity, *, at: int) -> str | None:
@@ -21,7 +22,12 @@ async def bury_if_gone(database: Database, worker_id: str, ours: Identity, *, at
     worker = await database.read(workers.get, worker_id)
     if worker is None or fate(worker.identity, ours) != "gone":
         return None
-    evidence = f"no process {worker.pid} that started at {worker.process_started} runs on {worker.host}"
+    evidence = evidence_of_death(worker)
     await database.write(workers.bury, worker.id, evidence, at=at)
-    log.info("%s is gone: %s; its sessions are free", worker.id, evidence)
+    logger.info("%s is gone: %s; its sessions are free", worker.id, evidence)
     return evidence
+
+
+def evidence_of_death(worker: Worker) -> str:
+    """How it is known that a worker of this machine is gone."""
+    return f"no process {worker.pid} that started at {worker.process_started} runs on {worker.host}"

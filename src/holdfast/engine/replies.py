@@ -7,7 +7,7 @@ knows nothing of platforms, writes the reply into the outbox; a gateway delivers
 from collections.abc import Iterable, Sequence
 
 from holdfast.model.entry import Entry
-from holdfast.model.event import ApprovalAsked, Ended, Event, ModelSaid, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.event import ApprovalAsked, Ended, Event, ModelSaid, ToolEnded, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.ids import derive
 from holdfast.model.message import File, Image, ToolCall, text_of
 from holdfast.model.session import Session
@@ -45,8 +45,8 @@ def reply(events: Iterable[Event], ended: TurnEnded) -> str:
 
 
 def files(events: Iterable[Event]) -> tuple[str, ...]:
-    """What the model sends along: the names of files in the session's folder."""
-    parts = [part for event in events if isinstance(event, ModelSaid) for part in event.parts]
+    """What is sent along, by the model or a tool: the names of files in the session's folder."""
+    parts = [part for event in events if isinstance(event, ModelSaid | ToolEnded) for part in event.parts]
     urls = [part.url for part in parts if isinstance(part, File | Image)]
     return tuple(url.removeprefix("file:") for url in urls if url.startswith("file:"))
 

@@ -72,13 +72,16 @@ class Resets:
         self.tell_channel = tell_channel
         """Filled by whoever can reach the channel of a session: tells it the notice of the new session."""
 
+    def ever(self, channel: str) -> bool:
+        """Whether sessions of the channel are ever reset by themselves."""
+        return self._policies.of(channel).mode != "none"
+
     def due(self, session: Session) -> Due | None:
         """The reset that the session is due for. One without a channel that has ended is only taken up by its person."""
-        summary = session.summary
-        channel = summary.channel or (CHAT if summary.source == "chat" and summary.ended_at is None else None)
-        if channel is None or summary.quarantined is not None:
+        channel = _channel(session)
+        if channel is None or session.summary.quarantined is not None:
             return None
-        return due(self._policies.of(channel), summary.active_at, self._ground.clock.now())
+        return due(self._policies.of(channel), session.summary.active_at, self._ground.clock.now())
 
     async def sweep(self) -> list[Deed]:
         """Reset what is due, and write down what holds back the rest."""
@@ -207,13 +210,19 @@ class Resets:
         return "\n".join(lines)
 
 
+def _channel(session: Session) -> str | None:
+    """The channel whose policy the session follows; None for one that is never reset by itself."""
+    summary = session.summary
+    return summary.channel or (CHAT if summary.source == "chat" and summary.ended_at is None else None)
+
+
 def outlook(policies: Policies, session: Session, held: Held | None, now: int) -> str:
     """When the session is reset by itself, or what holds that back, in a sentence; empty where it never is. Pure."""
-    summary = session.summary
-    if summary.channel is None and (summary.source != "chat" or summary.ended_at is not None):
+    channel = _channel(session)
+    if channel is None:
         return ""
-    policy = policies.of(summary.channel or CHAT)
-    then = coming(policy, summary.active_at)
+    policy = policies.of(channel)
+    then = coming(policy, session.summary.active_at)
     if then is None:
         return ""
     if held is not None:

@@ -1,4 +1,8 @@
-"""Taking back what was said last. Nothing is deleted: the log goes on, and says from where on it no longer counts."""
+"""Taking back what was said last. Nothing is deleted: the log goes on, and says from where on it no longer counts.
+
+What is to be taken back is read before anything is written. A write need not read the log again, only what has come
+since: facts beside the turns change nothing, and anything else means that somebody has been faster.
+"""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -7,18 +11,22 @@ import msgspec
 
 from holdfast.engine.context import Context
 from holdfast.model.entry import Entry
-from holdfast.model.errors import Busy, Invalid
-from holdfast.model.event import Rewound, TurnStarted, UserSaid
+from holdfast.model.errors import Busy, Conflict, Invalid
+from holdfast.model.event import ANNOTATIONS, Event, Rewound, TurnStarted, UserSaid
 from holdfast.model.message import Content
-from holdfast.model.session import Session, standing
+from holdfast.model.session import Session, messages, standing
 from holdfast.store import log, sessions
 from holdfast.store.database import Transaction
 
 
-class Taken(msgspec.Struct, frozen=True):
-    """What was taken back: the words that began it, and how many messages no longer count."""
+class Rewind(msgspec.Struct, frozen=True):
+    """What is taken back: the words that began it, and how many messages no longer count."""
 
-    session: Session
+    session_id: str
+    seq: int
+    """Where the log stood when it was read."""
+    events: tuple[Event, ...]
+    """What the log will say of it."""
     parts: tuple[Content, ...]
     messages: int
 
@@ -38,10 +46,8 @@ def _are(count: int) -> str:
     return "is 1" if count == 1 else f"are {count}"
 
 
-def rewind(
-    tx: Transaction, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo", at: int
-) -> Taken:
-    """Take the newest turns of a session back, and the compactions that stand for some of them.
+def look_back(tx: Transaction, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo") -> Rewind:
+    """What it takes to take the newest turns of a session back, and the compactions that stand for some of them.
 
     Raises Busy while a turn is open, Invalid if there is none to take back.
     """
@@ -51,8 +57,15 @@ def rewind(
     entries = log.read(tx, session_id)
     taken = last_turns(entries, count)
     rewound = Rewound(to_seq=taken[0].seq - 1, why=why)
-    session = log.append_unheld(tx, session_id, [*Context(entries).undone_by(rewound.to_seq), rewound], at=at)
+    events: tuple[Event, ...] = (*Context(entries).undone_by(rewound.to_seq), rewound)
     words = [entry.event for entry in taken if isinstance(entry.event, UserSaid)]
-    first = [said for said in words if said.turn_id == words[0].turn_id] if words else []
-    messages = sum(entry.kind in ("user_said", "model_said", "tool_ended") for entry in taken)
-    return Taken(session, tuple(part for said in first for part in said.parts), messages)
+    parts = tuple(part for said in words if said.turn_id == words[0].turn_id for part in said.parts)
+    return Rewind(session_id, session.seq, events, parts, len(messages(taken)))
+
+
+def rewind(tx: Transaction, back: Rewind, *, at: int) -> Session:
+    """Write it down. Raises Conflict if the session has gone on since, and Busy if somebody holds it."""
+    since = log.read(tx, back.session_id, first=back.seq + 1)
+    if not all(isinstance(entry.event, ANNOTATIONS) for entry in since):
+        raise Conflict(f"session {back.session_id} has gone on meanwhile; nothing was taken back")
+    return log.append_unheld(tx, back.session_id, back.events, at=at)

@@ -28,14 +28,19 @@ def as_spec(offer: Offer) -> ToolSpec:
     return ToolSpec(offer.name, offer.description, found if isinstance(found, dict) and found else EMPTY)
 
 
+def system_text(terms: Terms, own: str | None, built_in: str) -> str:
+    """What the model is told ahead of everything: the turn's instructions and system text, or else what the session has."""
+    said = [text for text in (terms.instructions, terms.system or own) if text]
+    return "\n\n".join(said) or built_in
+
+
 def under(terms: Terms, request: Request) -> Request:
-    """The request as the terms say; the tools are in it already."""
+    """The request as the terms say; the system text and the tools are in it already."""
     if terms == Terms():
         return request
     return msgspec.structs.replace(
         request,
         model=terms.model or request.model,
-        system=terms.system or request.system,
         max_tokens=request.max_tokens if terms.max_tokens is None else terms.max_tokens,
         temperature=terms.temperature,
         options=terms.options,

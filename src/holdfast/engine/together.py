@@ -16,6 +16,18 @@ async def all_of(*work: Coroutine[Any, Any, object]) -> None:
         await stop(*tasks)
 
 
+async def first_of(*work: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of them ends, and stop the rest. Its error is passed on; so is that of another that failed meanwhile."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        await stop(*tasks)
+
+
 async def beside(main: Coroutine[Any, Any, T], helper: Coroutine[Any, Any, None]) -> T:
     """The result of `main`, while `helper` runs beside it for as long as that takes. An error of either is the error of both."""
     tasks = asyncio.ensure_future(main), asyncio.ensure_future(helper)

@@ -13,13 +13,12 @@ import msgspec
 from holdfast.engine import brief, room, size
 from holdfast.engine.ask import Asking, ask, spent
 from holdfast.engine.compact import Compacting, compact, tidy_up
-from holdfast.engine.hand import Hand
+from holdfast.engine.hand import Frame, Hand
 from holdfast.engine.room import ENOUGH, Room
 from holdfast.engine.steps import Act, Ask, CloseUnknown, Compact, Finish, Step, next_step
-from holdfast.engine.terms import offered, under
+from holdfast.engine.terms import offered, system_text, under
 from holdfast.engine.together import stop
 from holdfast.engine.toolcall import Acting, act
-from holdfast.model.asking import ToolSpec
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, TurnEnded, TurnOutcome
 from holdfast.model.turn import close, close_call, half_said
@@ -77,21 +76,18 @@ def _next(hand: Hand, playing: Playing) -> Step | None:
     )
 
 
-class Frame(msgspec.Struct, frozen=True):
-    """What goes with every request beside the messages, and how many tokens it is guessed to take."""
-
-    system: str
-    tools: tuple[ToolSpec, ...]
-    tokens: int
-
-
 def frame(hand: Hand, playing: Playing) -> Frame:
-    terms = hand.turn.terms
-    system = terms.system or hand.context.system or playing.asking.system
-    tools = offered(terms, playing.acting.toolbox.specs())
+    """What goes with the turn's requests. It is put together once for as long as nothing changes: tools can be many."""
+    terms, ours = hand.turn.terms, playing.acting.toolbox.specs()
+    system = system_text(terms, hand.context.system, playing.asking.system)
+    known = hand.frame
+    if known is not None and known.terms is terms and known.ours == ours and known.system == system:
+        return known
+    tools = offered(terms, ours)
     if playing.compacting is not None:
         tools = brief.fitting(system, tools, playing.compacting.window)
-    return Frame(system, tools, size.of_frame(system, tools))
+    hand.frame = Frame(terms, ours, system, tools, size.of_frame(system, tools))
+    return hand.frame
 
 
 def _room(hand: Hand, playing: Playing) -> Room:

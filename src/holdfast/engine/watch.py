@@ -10,42 +10,65 @@ from holdfast.engine.drafts import Drafts
 from holdfast.engine.hand import Ground
 from holdfast.engine.together import stop
 from holdfast.model.entry import Entry
-from holdfast.model.event import TurnEnded, UserSaid
+from holdfast.model.event import InputDropped, TurnEnded, UserSaid
 from holdfast.store import log
 from holdfast.store.database import Transaction
 from holdfast.store.log import Draft
+
+PAGE = 500
+"""Events that are read at once: one who reads slowly costs no more memory than that."""
+SoFar = Callable[[str], list[Live]]
+"""What the reply in the making, if this worker makes one, has said so far."""
 
 
 class Watch:
     """Serves the watchers of a worker, whether it plays the turns itself or another does."""
 
-    def __init__(self, ground: Ground, serves: Callable[[str], bool]) -> None:
+    def __init__(self, ground: Ground, serves: Callable[[str], bool], so_far: SoFar) -> None:
         self._ground = ground
         self._serves = serves
+        self._so_far = so_far
 
-    async def all(self, session_id: str, *, after: int = 0, kept: bool = False) -> AsyncGenerator[News, None]:
+    async def all(
+        self, session_id: str, *, after: int = 0, kept: bool = False, so_far: bool = False
+    ) -> AsyncGenerator[News, None]:
         """Every event behind `after`, those to come included, live text and turns that broke; for ever.
 
-        `kept` is for a face that shows words only once they are safe.
+        `kept` is for a face that shows words only once they are safe. With `so_far` one who comes in the middle of a
+        reply is told what was said of it; some of that may come again, as its place in the reply tells.
         """
         subscription = self._ground.bus.subscribe(session_id, kept=kept)
         try:
-            async with aclosing(self._follow(session_id, after + 1, subscription)) as news:
+            async with aclosing(self._follow(session_id, after + 1, subscription, so_far=so_far)) as news:
                 async for item in news:
                     yield item
         finally:
             self._ground.bus.unsubscribe(session_id, subscription)
 
-    async def turn(self, admission: Admission, subscription: Subscription) -> AsyncGenerator[Entry | Live, None]:
-        """The turn of an admission to its end, for a watcher who subscribed before it was set going."""
-        first = 1 if admission.repeated else admission.session.seq + 1 - len(admission.entries)
+    async def turn(
+        self, admission: Admission, subscription: Subscription, first: int = 1
+    ) -> AsyncGenerator[Entry | Live, None]:
+        """The turn of an admission to its end, for a watcher who subscribed before it was set going.
+
+        One who joins it later and wants only words that are safe reads them in the store, where none is missing.
+        """
+        joins = admission.repeated and subscription.kept
+        if not admission.repeated:
+            first = admission.session.seq + 1 - len(admission.entries)
         session_id = admission.session.id
-        async with aclosing(self._follow(session_id, first, subscription, told=admission.began)) as news:
+        async with aclosing(self._follow(session_id, first, subscription, told=admission.began, joins=joins)) as news:
             async for item in _of_turn(news, admission.turn_id):
                 yield item
 
     async def _follow(
-        self, session_id: str, first: int, subscription: Subscription, *, told: bool = False
+        self,
+        session_id: str,
+        first: int,
+        subscription: Subscription,
+        *,
+        told: bool = False,
+        joins: bool = False,
+        so_far: bool = False,
     ) -> AsyncGenerator[News, None]:
         """All news of a session, in order and without gaps, whether this worker makes them or another.
 
@@ -59,7 +82,9 @@ class Watch:
             look = not told
             while True:
                 item = None if look else subscription.take()
-                if isinstance(item, Live | Failed):
+                if isinstance(item, Live) and joins:
+                    look = True
+                elif isinstance(item, Live | Failed):
                     yield item
                 elif isinstance(item, Entry) and item.seq <= first:
                     if item.seq == first:
@@ -70,9 +95,16 @@ class Watch:
                     for entry in entries:
                         first = entry.seq + 1
                         yield entry
-                    for live in [] if self._serves(session_id) else drafts.news(draft):
+                    look = len(entries) == PAGE
+                    if look:
+                        lives = []
+                    elif joins or not self._serves(session_id):
+                        lives = drafts.news(draft, behind=first - 1)
+                    else:
+                        lives = self._so_far(session_id) if so_far else []
+                    so_far = so_far and look
+                    for live in lives:
                         yield live
-                    look = False
                 else:
                     look = await subscription.wait()
         finally:
@@ -87,7 +119,7 @@ class Watch:
 
 
 def _written(tx: Transaction, session_id: str, *, first: int) -> tuple[list[Entry], Draft | None]:
-    return log.read(tx, session_id, first=first), log.draft(tx, session_id)
+    return log.read(tx, session_id, first=first, last=first + PAGE - 1), log.draft(tx, session_id)
 
 
 async def _of_turn(news: AsyncIterator[News], turn_id: str) -> AsyncIterator[Entry | Live]:
@@ -102,5 +134,5 @@ async def _of_turn(news: AsyncIterator[News], turn_id: str) -> AsyncIterator[Ent
             turn_id = event.turn_id
         if getattr(event, "turn_id", None) == turn_id:
             yield item
-            if isinstance(event, TurnEnded):
+            if isinstance(event, TurnEnded | InputDropped):
                 return

@@ -11,6 +11,11 @@ LEAST = 0.75
 """How many tokens a guess may stand for at the least: four bytes each."""
 
 
+CREDIBLE = 0.25
+"""How much of our guess a provider's count must come to: twelve bytes a token. Some servers leave out what they had
+in a cache, or cut the context off without a word; believed, they would never be spared anything."""
+
+
 class Weight(msgspec.Struct, frozen=True):
     """How large the context is, in tokens: rather too large, and at the least."""
 
@@ -67,7 +72,8 @@ class Scales:
         if known is None or not known.is_counted:
             guessed += known.tokens if known is not None else 0
             return Weight(guessed, int(guessed * LEAST))
-        return Weight(known.tokens + guessed, known.tokens + int(guessed * LEAST))
+        least = known.tokens + int(guessed * LEAST)
+        return Weight(max(known.tokens + guessed, int((frame + self.guess(view)) * CREDIBLE)), least)
 
     def guess(self, view: Sequence[Message]) -> int:
         """What the messages are guessed to take, whatever anybody has counted."""

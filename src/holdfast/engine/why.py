@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.engine.fill import Fill
-from holdfast.engine.janitor import Verdict
+from holdfast.engine.handover import asked_by
+from holdfast.engine.janitor import Verdict, first_look
 from holdfast.engine.processes import Running
 from holdfast.engine.recover import MAX_ATTEMPTS, POLICY, attempts
 from holdfast.model.entry import Entry
@@ -21,6 +22,7 @@ from holdfast.model.event import (
     Ended,
     Event,
     Forked,
+    InputDropped,
     MessagePinned,
     MessageUnpinned,
     ProcessEnded,
@@ -31,16 +33,21 @@ from holdfast.model.event import (
     Recovered,
     Renewed,
     Reopened,
+    ReplyRestarted,
     ResetSkipped,
+    ResponseDeleted,
     Restored,
     Rewound,
     ToolEnded,
     Trashed,
     TurnEnded,
 )
+from holdfast.model.identity import Identity
 from holdfast.model.session import Session
 from holdfast.model.turn import Turn, turn_of
+from holdfast.store import workers
 from holdfast.store.approvals import Approval
+from holdfast.store.database import Transaction
 from holdfast.store.workers import Worker
 
 
@@ -69,6 +76,12 @@ class Why(msgspec.Struct, frozen=True):
     """Its background processes that live, each judged."""
     reset: str = ""
     """When it is reset by itself, or what holds that back."""
+
+
+def owner_of(tx: Transaction, session: Session, ours: Identity) -> tuple[Worker | None, Verdict | None]:
+    """Whose the session is now, and what can be told of that worker at once."""
+    owner = workers.get(tx, session.worker_id) if session.worker_id else None
+    return owner, None if owner is None else first_look(owner, ours)
 
 
 def explain(
@@ -155,7 +168,7 @@ def decided(entry: Entry) -> Decision | None:
         case Reopened():
             told = "reopened", event.reason
         case Recovered():
-            told = f"taken up after a crash, attempt {event.attempt}: {event.action}", event.evidence
+            told = f"its turn was taken up again, attempt {event.attempt}: {event.action}", event.evidence
         case Quarantined():
             told = "put into quarantine", event.reason
         case Compacted():
@@ -182,7 +195,8 @@ def decided(entry: Entry) -> Decision | None:
             told = f"a person was asked about call {event.call_id}", event.question
         case ApprovalAnswered():
             reason = f": {event.reason}" if event.reason else ""
-            told = f"call {event.call_id} was {'allowed' if event.allowed else 'refused'}", f"by {event.by}{reason}"
+            asked = "handing it over to another terminal" if asked_by(event) else f"call {event.call_id}"
+            told = f"{asked} was {'allowed' if event.allowed else 'refused'}", f"by {event.by}{reason}"
         case TurnEnded() if event.outcome != "done":
             told = f"a turn was {event.outcome}", event.reason
         case ToolEnded() if event.outcome == "unknown":
@@ -199,7 +213,7 @@ def decided(entry: Entry) -> Decision | None:
 
 
 def _beside_the_words(event: Event) -> tuple[str, str] | None:
-    """What was decided about resets and processes."""
+    """What was decided about resets, processes and requests."""
     match event:
         case Renewed():
             return f"it took the place of {event.previous_id} ({event.rule})", event.reason
@@ -211,6 +225,12 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
             return f"process {event.process_id} ran past its time to live", event.evidence
         case ProcessesLeft():
             return f"its processes were left: {event.action} {event.to}".rstrip(), ", ".join(event.processes)
+        case InputDropped():
+            return "words that waited were taken back", f"they would have begun {event.turn_id}"
+        case ReplyRestarted():
+            return "the model was asked anew in the middle of its reply", event.reason
+        case ResponseDeleted():
+            return f"the response of {event.turn_id} is no longer found by its id", "a client deleted it"
         case ProcessesReceived():
             return f"processes of {event.origin} were handed over to it", ", ".join(event.processes)
         case _:

@@ -12,6 +12,7 @@ from holdfast.engine import replies
 from holdfast.engine.hand import Ground
 from holdfast.engine.together import stop
 from holdfast.gateway.port import Outgoing, Platform, Sent
+from holdfast.gateway.split import sendable
 from holdfast.model.errors import HoldfastError
 from holdfast.store import log, outbox, sessions
 from holdfast.store.database import Transaction
@@ -73,7 +74,7 @@ class Attendant:
 
     async def _show(self, session_id: str, turn_id: str, to: Address, text: str, shown: "_Shown") -> None:
         """Show the text so far, unless the reply is on its way already."""
-        limits = self._platform.limits
+        limits, text = self._platform.limits, sendable(text)
         while limits.measure(text + MORE) > limits.text:
             text = text[: int(len(text) * 0.9)]
         if text == shown.text:

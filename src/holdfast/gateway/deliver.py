@@ -14,9 +14,10 @@ import msgspec
 
 from holdfast.engine.bell import Bell
 from holdfast.engine.hand import Ground
-from holdfast.engine.together import stop, whole
+from holdfast.engine.together import whole
+from holdfast.gateway.lines import Lines
 from holdfast.gateway.port import Fate, Later, Never, Outgoing, Platform, Sent, Unsure, reason
-from holdfast.gateway.split import split
+from holdfast.gateway.split import sendable, split
 from holdfast.model.times import DAY, SECOND
 from holdfast.store import outbox, workers
 from holdfast.store.database import Transaction
@@ -26,8 +27,6 @@ logger = logging.getLogger(__name__)
 MARK = "(This may be a repeat.) "
 LOOK_SECONDS = 5.0
 """How often the outbox is looked at, should nobody ring."""
-SEND_SECONDS = 20.0
-"""How long a platform may take to answer."""
 GIVE_UP = 3 * DAY
 """How long a platform that takes nothing is tried."""
 
@@ -63,7 +62,7 @@ class Deliverer:
         self._files = files
         self._lock = lock
         self._pace = pace
-        self._chats: dict[str, asyncio.Task[None]] = {}
+        self._lines = Lines(f"deliveries of {name}", self._serve)
         self._closed_until = 0.0
         """The platform takes nothing from anybody before then, on the monotonic clock."""
 
@@ -74,7 +73,7 @@ class Deliverer:
                 while True:
                     await bell.wait(await self._start_all())
         finally:
-            await stop(*self._chats.values())
+            await self._lines.close()
 
     async def _start_all(self) -> float:
         """Set every chat going that has something to deliver; how long to wait for the next one."""
@@ -83,14 +82,15 @@ class Deliverer:
         if closed > 0:
             return min(closed, LOOK_SECONDS)
         for head in await self._ground.database.read(outbox.heads, self._name):
-            if head.chat in self._chats:
+            if head.chat in self._lines:
+                self._lines.begin(head.chat)
                 continue
             if head.state == "sending" and not await self._is_left(head):
                 continue
             if head.due_at > now:
                 wait = min(wait, (head.due_at - now) / SECOND)
                 continue
-            self._begin(head.chat)
+            self._lines.begin(head.chat)
         return wait
 
     async def _is_left(self, delivery: Delivery) -> bool:
@@ -105,16 +105,6 @@ class Deliverer:
         await self._doubt(delivery, "its sender was cut off before the platform's answer was written down")
         return True
 
-    def _begin(self, chat: str) -> None:
-        task = asyncio.create_task(self._serve(chat), name=f"deliver {self._name} {chat}")
-        self._chats[chat] = task
-        task.add_done_callback(lambda done: self._over(chat, done))
-
-    def _over(self, chat: str, task: "asyncio.Task[None]") -> None:
-        del self._chats[chat]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("%s: deliveries to %s are at a stand: %s", self._name, chat, reason(error))
-
     async def _serve(self, chat: str) -> None:
         """What is due for one chat, in order."""
         while True:
@@ -125,22 +115,24 @@ class Deliverer:
                 return
             async with self._lock(chat):
                 # From the mark to the answer it is one piece: a cancelled sender would leave a doubt for nothing.
-                await whole(self._send_next(delivery))
+                if not await whole(self._send_next(delivery)):
+                    return
             await asyncio.sleep(self._platform.limits.chat_seconds)
 
-    async def _send_next(self, delivery: Delivery) -> None:
-        """Send the next part, and write down what came of it."""
+    async def _send_next(self, delivery: Delivery) -> bool:
+        """Send the next part, and write down what came of it; False if that is another worker's business."""
         begun = await self._ground.database.write(outbox.begin, delivery.id, self._ground.worker_id)
         if begun is None:
-            return
+            return False
         parts = self._parts(begun)
         fate = await self._hand_over(begun, parts[begun.part])
         await self._record(begun, fate, last=begun.part + 1 >= len(parts))
+        return True
 
     def _parts(self, delivery: Delivery) -> list[Outgoing]:
         """The messages that a delivery comes to, always the same ones; what can be pressed stands under the last text."""
         message, limits = delivery.message, self._platform.limits
-        texts = split(message.text, limits.text - limits.measure(MARK), limits.measure)
+        texts = split(sendable(message.text), limits.text - limits.measure(MARK), limits.measure)
         parts = [
             Outgoing(
                 chat=delivery.chat,
@@ -152,10 +144,10 @@ class Deliverer:
             )
             for number, text in enumerate(texts, 1)
         ]
-        folder = self._files / (delivery.session_id or "")
+        folder = (self._files / (delivery.session_id or "")).resolve()
         for name in message.files:
-            path, key = folder / Path(name).name, f"{delivery.id}-{len(parts) + 1}"
-            there = path.is_file()
+            path, key = (folder / name).resolve(), f"{delivery.id}-{len(parts) + 1}"
+            there = path.is_relative_to(folder) and path.is_file()
             text = path.name if there else f"(The file {path.name} is no longer there.)"
             parts.append(Outgoing(chat=delivery.chat, text=text, key=key, file=path if there else None))
         return parts
@@ -163,11 +155,12 @@ class Deliverer:
     async def _hand_over(self, delivery: Delivery, part: Outgoing) -> Fate:
         if delivery.unsure and not self._platform.limits.keyed:
             part = msgspec.structs.replace(part, text=MARK + part.text)
+        seconds = self._platform.limits.answer_seconds
         try:
-            async with asyncio.timeout(SEND_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await self._ask(delivery, part)
         except TimeoutError:
-            return Unsure(f"the platform did not answer within {SEND_SECONDS:.0f} s")
+            return Unsure(f"the platform did not answer within {seconds:g} s")
         except Exception as e:
             logger.exception("%s: sending %s broke", self._name, delivery.id)
             return Unsure(reason(e))

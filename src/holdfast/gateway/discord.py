@@ -18,7 +18,7 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 from yarl import URL
 
-from holdfast.engine.together import stop
+from holdfast.engine.together import first_of
 from holdfast.gateway import web
 from holdfast.gateway.port import (
     Attachment,
@@ -84,18 +84,11 @@ class Discord:
     async def receive(self, inlet: Inlet, position: str) -> None:
         known = json.loads(position or "{}").items()
         self._newest = {str(channel): (int(number), str(guild)) for channel, (number, guild) in known}
-        running = asyncio.ensure_future(self._client.connect(reconnect=True))
-        passing = asyncio.ensure_future(self._pass_on(inlet))
         try:
-            await asyncio.wait({running, passing}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (passing, running):
-                if task.done():
-                    task.result()
+            await first_of(self._pass_on(inlet), self._client.connect(reconnect=True))
         # AttributeError: the library trips over itself if the very first connection fails.
         except (discord.DiscordException, AttributeError, *NETWORK) as e:
             raise Unavailable(f"Discord does not answer: {reason(e)}") from e
-        finally:
-            await stop(running, passing)
 
     async def _pass_on(self, inlet: Inlet) -> None:
         while True:
@@ -201,15 +194,7 @@ def _message(message: Json, me: str) -> Incoming:
         person=str(author["id"]),
         name=str(author.get("global_name") or author.get("username", "")),
         text="\n".join([text.strip(), *stickers]).strip(),
-        attachments=tuple(
-            Attachment(
-                ref=str(file["url"]),
-                name=str(file.get("filename") or "file"),
-                media_type=str(file.get("content_type") or ""),
-                size=file.get("size"),
-            )
-            for file in message.get("attachments") or ()
-        ),
+        attachments=web.attachments(message.get("attachments")),
         private="guild_id" not in message,
         addressed=mentioned,
         ignored=_ignored(message, author, me),

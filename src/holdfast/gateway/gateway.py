@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from holdfast.engine import replies
 from holdfast.engine.engine import Engine
-from holdfast.engine.together import all_of, stop
+from holdfast.engine.together import all_of, stop, whole
 from holdfast.gateway import rules
 from holdfast.gateway.attend import Attendant
 from holdfast.gateway.choose import connect
 from holdfast.gateway.deliver import Deliverer, Pace
+from holdfast.gateway.desk import Desk, Place
 from holdfast.gateway.inlet import Intake
 from holdfast.gateway.port import Connect, Options, Platform, reason
-from holdfast.gateway.router import Place, Router
+from holdfast.gateway.router import Router
 from holdfast.gateway.rules import Rules
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.model.session import Session
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 WAIT_SECONDS = 2.0
 """How often a platform is asked for that another worker serves."""
+STOP_SECONDS = 2.0
+"""How soon a connection is told again to stop."""
 RECONNECT = Pace(first=1.0, last=60.0)
 
 Find = Callable[[], Awaitable["SearchIndex"]]
@@ -53,14 +56,13 @@ class Link:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def work(self) -> None:
-        """Serve the platform until cancelled."""
+        """Serve the platform until cancelled: a platform or a store that is away is tried again."""
         failures = 0
         try:
             while True:
-                position = await self._take()
                 began = self._ground.clock.monotonic()
                 try:
-                    await self._serve(position)
+                    await self._serve(await self._take())
                     error = "the connection was closed"
                 except Invalid as e:
                     logger.warning("%s is not served: %s", self._name, e)
@@ -88,8 +90,11 @@ class Link:
             await asyncio.sleep(WAIT_SECONDS)
 
     async def _note(self, state: platforms.Link, error: str) -> None:
-        at = self._ground.clock.now()
-        await self._ground.database.write(platforms.note, self._name, self._ground.worker_id, state, error=error, at=at)
+        at, me = self._ground.clock.now(), self._ground.worker_id
+        try:
+            await self._ground.database.write(platforms.note, self._name, me, state, error=error, at=at)
+        except HoldfastError as e:
+            logger.warning("%s: how it is could not be written down: %s", self._name, e)
 
     async def _release(self) -> None:
         try:
@@ -105,7 +110,8 @@ class Link:
             intake = Intake(self._ground, self._name, platform.read)
             attendant = Attendant(self._ground, self._name, platform, stream=self._rules.stream, lock=self._lock)
             place = Place(self._engine, self._settings, self._name, platform, self._rules)
-            router = Router(place, find=self._find, attend=attendant.begin)
+            desk = Desk(place, find=self._find, attend=attendant.begin)
+            router = Router(self._ground, self._name, platform.read, desk)
             deliverer = Deliverer(
                 self._ground,
                 self._name,
@@ -115,17 +121,41 @@ class Link:
                 lock=self._lock,
             )
             try:
-                await all_of(_until_lost(platform, intake, position), router.work(), deliverer.work())
+                await all_of(
+                    _until_lost(platform, intake, position), router.work(), deliverer.work(), self._until_replaced()
+                )
             finally:
                 await attendant.close()
+
+    async def _until_replaced(self) -> None:
+        """One that was declared dead finds that another serves the platform: then it stops."""
+        while True:
+            await asyncio.sleep(WAIT_SECONDS)
+            found = await self._ground.database.read(platforms.get, self._name)
+            if found is None or found.worker_id != self._ground.worker_id:
+                raise Unavailable("another worker serves the platform")
 
     def _lock(self, chat: str) -> asyncio.Lock:
         return self._locks.setdefault(chat, asyncio.Lock())
 
 
 async def _until_lost(platform: Platform, intake: Intake, position: str) -> None:
-    await platform.receive(intake, position)
+    receiving = asyncio.ensure_future(platform.receive(intake, position))
+    try:
+        await asyncio.wait({receiving})
+    finally:
+        await whole(_silence(receiving))
+    receiving.result()
     raise Unavailable("the platform ended the connection")
+
+
+async def _silence(receiving: "asyncio.Future[None]") -> None:
+    """A library that loses being told to stop, as Python 3.11's `wait_for` does, is told again."""
+    while not receiving.done():
+        receiving.cancel()
+        await asyncio.wait({receiving}, timeout=STOP_SECONDS)
+    if not receiving.cancelled():
+        receiving.exception()  # it is passed on, unless we are stopping
 
 
 class Gateway:
@@ -134,6 +164,7 @@ class Gateway:
     ) -> None:
         self._engine = engine
         self._settings = settings
+        _check_home(settings)
         self._links = [
             Link(engine, settings, name, connect(str(given.get("kind", name)), kinds), find)
             for name, given in settings.gateway.platforms.items()
@@ -164,6 +195,16 @@ class Gateway:
     async def _tell_home(self, notice: str) -> None:
         assert self._settings.gateway.home_channel is not None, "it was looked at"
         await tell(self._engine, self._settings.gateway.home_channel, notice)
+
+
+def _check_home(settings: Settings) -> None:
+    """Raises Invalid for a home channel that nobody could ever be told anything in."""
+    home = settings.gateway.home_channel
+    if home is None:
+        return
+    platform = outbox.address_of(home).platform
+    if platform not in settings.gateway.platforms:
+        raise Invalid(f"[gateway] home_channel: there is no [gateway.{platform}]")
 
 
 async def tell(engine: Engine, where: str, text: str, session_id: str | None = None) -> None:

@@ -10,14 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import aiohttp
 from nio import (
     Api,
     AsyncClient,
     AsyncClientConfig,
-    DownloadError,
     ErrorResponse,
     JoinedMembersResponse,
     JoinError,
@@ -53,6 +52,7 @@ KINDS = ("m.room.message", "m.sticker", "m.room.encrypted")
 MEDIA = ("m.image", "m.file", "m.audio", "m.video")
 NETWORK = (aiohttp.ClientError, TimeoutError, OSError)
 DEVICE = "HOLDFAST"
+MEDIA_PATH = "/_matrix/client/v1/media/download"
 FILTER = {
     "room": {"timeline": {"limit": PAGE}, "ephemeral": {"types": []}, "account_data": {"types": []}},
     "presence": {"types": []},
@@ -71,8 +71,10 @@ class Matrix:
         self.limits = Limits(text=30_000, measure=utf8, keyed=True, edits=True, typing_seconds=20.0)
 
     async def receive(self, inlet: Inlet, position: str) -> None:
+        wait = 0  # at first we only want to know whether the server is there
         while True:
-            synced = await self._sync(position)
+            synced = await self._sync(position, wait)
+            wait = SYNC_SECONDS
             await inlet.connected()
             rooms = synced.get("rooms", {})
             for room_id in rooms.get("invite", {}):
@@ -86,10 +88,9 @@ class Matrix:
             await inlet.take(payloads, synced["next_batch"])
             position = synced["next_batch"]
 
-    async def _sync(self, position: str) -> Json:
+    async def _sync(self, position: str, wait: int) -> Json:
         token = self._client.access_token
-        wait = SYNC_SECONDS * 1000 if position else 0
-        method, path = Api.sync(token, since=position or None, timeout=wait, filter=FILTER)
+        method, path = Api.sync(token, since=position or None, timeout=wait * 1000, filter=FILTER)
         answer = await self._get(method, path, SYNC_SECONDS + 15)
         if "next_batch" not in answer:
             raise Unavailable(f"the server answered a sync with {str(answer)[:200]}")
@@ -211,13 +212,12 @@ class Matrix:
         return str(answer.content_uri) if isinstance(answer, UploadResponse) else _fate(answer)
 
     async def fetch(self, attachment: Attachment, target: Path, max_bytes: int) -> None:
-        try:
-            answer = await self._client.download(attachment.ref)
-        except NETWORK as e:
-            raise Unavailable(f"the server does not answer: {reason(e)}") from e
-        if isinstance(answer, DownloadError):
-            raise Unavailable(f"the server does not give it: {answer.message}")
-        web.save(answer.body, target, max_bytes)
+        address = urlsplit(attachment.ref)
+        if address.scheme != "mxc":
+            raise Unavailable(f"{attachment.ref[:100]!r} is no address of a file")
+        name = f"{quote(address.netloc, safe=':')}/{quote(address.path.strip('/'), safe='')}"
+        headers = {"Authorization": f"Bearer {self._client.access_token}"}
+        await web.fetch(f"{self._client.homeserver}{MEDIA_PATH}/{name}", target, max_bytes, headers)
 
 
 def _without_token(path: str) -> str:

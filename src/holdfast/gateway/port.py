@@ -106,6 +106,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The least time between two messages of a chat."""
     tells_queued: bool = True
     """Whether people are told that their words wait."""
+    answer_seconds: float = 20.0
+    """How long it may take to answer."""
 
 
 class Inlet(Protocol):

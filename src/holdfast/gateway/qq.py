@@ -23,7 +23,7 @@ from botpy.gateway import BotWebSocket
 from botpy.http import BotHttp, Route
 from botpy.robot import Token
 
-from holdfast.engine.together import stop
+from holdfast.engine.together import first_of, stop
 from holdfast.gateway import web
 from holdfast.gateway.port import (
     Attachment,
@@ -162,15 +162,10 @@ class QQ:
                 "shards": {"shard_id": 0, "shard_count": 1},
             }
             socket = Session(session, company, arrived.put_nowait)
-            running = asyncio.ensure_future(socket.ws_connect())
-            passing = asyncio.ensure_future(self._pass_on(inlet, session, arrived))
             try:
-                await asyncio.wait({running, passing}, return_when=asyncio.FIRST_COMPLETED)
-                for task in (passing, running):
-                    if task.done():
-                        task.result()
+                await first_of(self._pass_on(inlet, session, arrived), socket.ws_connect())
             finally:
-                await stop(running, passing, *company.tasks)
+                await stop(*company.tasks)
             if not session["session_id"]:
                 await inlet.take([], "{}")
         except (RuntimeError, *NETWORK) as e:
@@ -197,15 +192,7 @@ class QQ:
             message=str(message["id"]),
             person=person,
             text=str(message.get("content", "")).strip(),
-            attachments=tuple(
-                Attachment(
-                    ref=_address(str(file["url"])),
-                    name=str(file.get("filename") or "file"),
-                    media_type=str(file.get("content_type", "")),
-                    size=file.get("size"),
-                )
-                for file in message.get("attachments") or ()
-            ),
+            attachments=web.attachments(message.get("attachments")),
             private=not group,
         )
 
@@ -241,7 +228,7 @@ class QQ:
         """QQ shows nobody that a program is typing."""
 
     async def fetch(self, attachment: Attachment, target: Path, max_bytes: int) -> None:
-        await web.fetch(attachment.ref, target, max_bytes)
+        await web.fetch(_address(attachment.ref), target, max_bytes)
 
 
 def _place(raw: str) -> tuple[str, int]:

@@ -4,7 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
+from holdfast.engine.rewind import Rewind
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.ids import looks_like_session
 from holdfast.model.message import Content
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.store.search import SearchIndex
 
 Find = Callable[[], Awaitable["SearchIndex"]]
-Speak = Callable[[Session, tuple[Content, ...]], Awaitable[None]]
+Speak = Callable[[Session, tuple[Content, ...], Rewind | None], Awaitable[None]]
 OFFERED = 10
 
 
@@ -43,6 +45,9 @@ class ChatSeat:
     def tell(self, text: str) -> None:
         self.told.append(text)
 
+    def confirm(self, text: str) -> None:
+        self.tell(text)
+
     async def choose(self, question: str, options: Sequence[Option], preview: Preview | None = None) -> str | None:
         """There is no list to choose from here; what could be chosen is shown instead."""
         mine = [
@@ -61,7 +66,7 @@ class ChatSeat:
             return
         if not self._owner and not await self._is_own(session_id) and not await self._is_fork_of_own(session_id):
             raise Invalid("that session is not one of this chat; only an owner may take it up here")
-        await self._refuse_busy()
+        await self.refuse_busy()
         await self.engine.read(session_id)  # it is proved whole before this one is left
         await self.engine.bookmark(self._channel, session_id)
         self.session_id = session_id
@@ -74,7 +79,7 @@ class ChatSeat:
     async def _begin_anew(self, title: str | None) -> None:
         if self.session_id is None:
             return
-        await self._refuse_busy()
+        await self.refuse_busy()
         renewed = await self.engine.begin_anew(self.session_id)
         await self.engine.bookmark(self._channel, renewed.id)
         self.session_id = renewed.id
@@ -82,16 +87,17 @@ class ChatSeat:
             at = self.engine.ground.clock.now()
             await self.engine.ground.database.write(sessions.rename, renewed.id, title, at=at)
 
-    async def _refuse_busy(self) -> None:
+    async def refuse_busy(self) -> None:
         if self.session_id is not None:
             current = await self.engine.ground.database.read(sessions.get, self.session_id)
             if current.summary.open_turn is not None:
                 raise Busy("a turn is under way; let it end, or end it with /stop")
 
-    async def say(self, parts: tuple[Content, ...]) -> None:
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
         if self.session_id is None:
             raise Invalid("nothing has been said yet")
-        await self._speak(await self.engine.ground.database.read(sessions.get, self.session_id), parts)
+        session = await self.engine.ground.database.read(sessions.get, self.session_id)
+        await self._speak(session, parts, instead)
 
     async def change_model(self, name: str) -> None:
         choose.parse(name)

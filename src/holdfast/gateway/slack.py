@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
@@ -125,7 +126,14 @@ class Slack:
         """Slack shows nobody that a program is typing."""
 
     async def fetch(self, attachment: Attachment, target: Path, max_bytes: int) -> None:
-        await web.fetch(attachment.ref, target, max_bytes, {"Authorization": f"Bearer {self._client.token}"})
+        # Files may lie elsewhere, too; our token is for Slack alone.
+        ours = _host(attachment.ref) == _host(self._client.base_url) or _host(attachment.ref).endswith(".slack.com")
+        headers = {"Authorization": f"Bearer {self._client.token}"} if ours else None
+        await web.fetch(attachment.ref, target, max_bytes, headers)
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.lower()
 
 
 def _message(event: Json, me: str) -> Incoming:
@@ -139,16 +147,7 @@ def _message(event: Json, me: str) -> Incoming:
         person=str(event.get("user", "")),
         name=str((event.get("user_profile") or {}).get("display_name") or event.get("user", "")),
         text=_plain(text.replace(called, "").strip()),
-        attachments=tuple(
-            Attachment(
-                ref=str(file["url_private"]),
-                name=str(file.get("name") or "file"),
-                media_type=str(file.get("mimetype", "")),
-                size=file.get("size"),
-            )
-            for file in event.get("files") or ()
-            if file.get("url_private")
-        ),
+        attachments=web.attachments(event.get("files"), url="url_private", name="name", kind="mimetype"),
         private=event.get("channel_type") == "im",
         addressed=called in text or event.get("type") == "app_mention",
         ignored=_ignored(event, me),

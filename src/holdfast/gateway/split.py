@@ -73,6 +73,11 @@ def _open_fence(text: str) -> str:
     return opened[:40]
 
 
+def sendable(text: str) -> str:
+    """The text with a question mark for each sign that no platform takes: those that stand for bytes which are no UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def utf16(text: str) -> int:
     """The length of a text as some platforms count it."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -27,7 +27,7 @@ from telegram.error import (
 )
 from telegram.request import HTTPXRequest
 
-from holdfast.gateway import listen
+from holdfast.gateway import listen, web
 from holdfast.gateway.port import (
     Attachment,
     Fate,
@@ -164,9 +164,11 @@ class Telegram:
             file = await self._bot.get_file(attachment.ref)
             if file.file_size is not None and file.file_size > max_bytes:
                 raise TooLarge(f"{attachment.name} has {file.file_size:,} bytes")
-            await file.download_to_drive(target)
         except TelegramError as e:
             raise Unavailable(f"Telegram does not give it: {reason(e)}") from e
+        if not file.file_path:
+            raise Unavailable("Telegram does not say where it is")
+        await web.fetch(file.file_path, target, max_bytes)
 
 
 def _parsed(body: bytes) -> object:

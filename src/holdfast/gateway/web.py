@@ -1,9 +1,9 @@
-"""What the adapters share that speak HTTP: the fate of a request, and downloads with a limit."""
+"""What the adapters share that speak HTTP: the fate of a request, lists of files, and downloads with a limit."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.gateway.port import Fate, Later, Never, Sent, TooLarge, Unsure, reason
+from holdfast.gateway.port import Attachment, Fate, Later, Never, Sent, TooLarge, Unsure, reason
 from holdfast.model.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -38,6 +38,22 @@ def retry_after(given: str | None) -> float | None:
         return None if given is None else max(float(given), 0.0)
     except ValueError:
         return None
+
+
+def attachments(
+    given: object, url: str = "url", name: str = "filename", kind: str = "content_type"
+) -> tuple[Attachment, ...]:
+    """What comes with a message, as most platforms list it; the names of the fields differ. Without an address it is nothing."""
+    files = [one for one in given if isinstance(one, dict) and one.get(url)] if isinstance(given, list) else []
+    return tuple(
+        Attachment(
+            ref=str(one[url]),
+            name=str(one.get(name) or "file"),
+            media_type=str(one.get(kind) or ""),
+            size=size if isinstance(size := one.get("size"), int) else None,
+        )
+        for one in files
+    )
 
 
 async def download(client: "httpx2.AsyncClient", url: str, target: Path, max_bytes: int) -> None:

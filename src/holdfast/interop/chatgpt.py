@@ -23,7 +23,7 @@ from holdfast.interop.foreign import (
     text,
 )
 from holdfast.model.errors import Corrupt
-from holdfast.model.message import Content, Image, Part, Reasoning, Text, ToolCall
+from holdfast.model.message import Content, Image, Part, Reasoning, Text, ToolCall, text_of
 
 FORMAT = "chatgpt"
 PIECE = 1 << 20
@@ -180,7 +180,7 @@ def _reply(
     """What the model said; said to a tool, it is a call."""
     recipient = text(message.get("recipient"))
     if recipient and recipient != "all":
-        asked = "".join(part.text for part in parts if isinstance(part, Text))
+        asked = text_of(parts)
         rest = tuple(part for part in parts if not isinstance(part, Text))
         calls.setdefault(recipient, []).append(name)
         parts = (*rest, ToolCall(name, recipient, asked))

@@ -12,7 +12,6 @@ from pathlib import Path
 from holdfast.interop import lines
 from holdfast.interop.foreign import (
     About,
-    Damaged,
     Fact,
     Foreign,
     Heard,
@@ -20,7 +19,6 @@ from holdfast.interop.foreign import (
     Replied,
     Returned,
     Shortened,
-    Skipped,
     Undone,
     first_words,
     instant,
@@ -31,7 +29,7 @@ from holdfast.interop.foreign import (
     words,
 )
 from holdfast.model.event import Usage
-from holdfast.model.message import Content, Image, Part, Reasoning, Text, ToolCall
+from holdfast.model.message import Content, Image, Part, Reasoning, Text, ToolCall, text_of
 
 FORMAT = "claude-code"
 SAID = {"user", "assistant"}
@@ -122,7 +120,7 @@ class _Reader:
     def read(self, path: Path) -> Iterator[Fact]:
         for line in lines.read(path):
             if line.value is None:
-                yield Damaged(why=lines.damage(line)) if line.is_last else Skipped(why=lines.damage(line))
+                yield from lines.damage(line)
             elif text(line.value.get("type")) in SAID:
                 if self._wanted(line.value):
                     yield from self._message(line.value)
@@ -212,7 +210,7 @@ class _Reader:
             yield Undone(at=at, first=undone[0], units=0)
 
     def _hear(self, parts: tuple[Content, ...], *, is_prompt: bool) -> None:
-        said = "".join(part.text for part in parts if isinstance(part, Text))
+        said = text_of(parts)
         if is_prompt:
             self._prompts.append(self._messages)
         if is_prompt and not said.lstrip().startswith(INJECTED) and not self._titles.get("first"):

@@ -12,7 +12,6 @@ from pathlib import Path
 from holdfast.interop import lines
 from holdfast.interop.foreign import (
     About,
-    Damaged,
     Fact,
     Foreign,
     Heard,
@@ -31,7 +30,7 @@ from holdfast.interop.foreign import (
     words,
 )
 from holdfast.model.event import Usage
-from holdfast.model.message import Content, Image, Outcome, Part, Reasoning, Text, ToolCall
+from holdfast.model.message import Content, Image, Outcome, Part, Reasoning, Text, ToolCall, text_of
 
 FORMAT = "codex"
 CALLS = {"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"}
@@ -92,10 +91,7 @@ class _Reader:
 
     def read(self, path: Path) -> Iterator[Fact]:
         for line in lines.read(path):
-            if line.value is None:
-                yield Damaged(why=lines.damage(line)) if line.is_last else Skipped(why=lines.damage(line))
-                continue
-            yield from self._line(line.value)
+            yield from lines.damage(line) if line.value is None else self._line(line.value)
         yield from self._flush()
         yield About(title=self._title or None, usage=self._total, units=0)
 
@@ -123,20 +119,20 @@ class _Reader:
         if kind == "message":
             yield from self._message(item, at)
         elif kind == "reasoning":
-            self._add(_reasoning(item), at)
+            self._add(at, _reasoning(item))
         elif kind in CALLS:
-            self._add(_call(item, kind), at)
+            self._add(at, _call(item, kind))
             if kind == "web_search_call":  # it is done where the model is, and only that it was done is told
                 yield from self._say(Returned(at=at, call_id=_call_id(item), parts=(), units=0))
         elif kind in RESULTS:
             yield from self._say(_result(item, at))
         elif kind == "image_generation_call":
-            self._add(_picture(item), at)
+            self._add(at, _picture(item))
         elif kind and kind not in NO_MESSAGES:
             yield Skipped(at=at, why=f"an item of the kind {kind!r}")
 
-    def _add(self, part: Part, at: int) -> None:
-        self._pending.append(part)
+    def _add(self, at: int, *parts: Part) -> None:
+        self._pending += parts
         self._units += 1
         self._at = at or self._at
 
@@ -156,11 +152,9 @@ class _Reader:
         parts = _parts(item.get("content"))
         role = text(item.get("role"))
         if role == "assistant":
-            self._pending += parts
-            self._units += 1
-            self._at = at or self._at
+            self._add(at, *parts)
             return
-        said = "".join(part.text for part in parts if isinstance(part, Text))
+        said = text_of(parts)
         yield from self._flush()
         if role == "user" and not said.lstrip().startswith(INJECTED):
             self._prompts.append(self._messages)
@@ -188,8 +182,8 @@ class _Reader:
     def _compacted(self, payload: Mapping[str, object], at: int) -> Iterator[Fact]:
         """The context began anew: with a summary, and with the user's own words that were kept."""
         yield from self._flush()
-        kept = ["".join(part.text for part in _parts(mapping(one).get("content")) if isinstance(part, Text))
-                for one in items(payload.get("replacement_history"))]  # fmt: skip
+        history = map(mapping, items(payload.get("replacement_history")))
+        kept = [text_of(_parts(one.get("content"))) for one in history]
         strange = [said for said in kept if said and said not in self._heard]
         summary = text(payload.get("message")) or (strange[-1] if strange else "")
         if summary:

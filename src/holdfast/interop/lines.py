@@ -7,6 +7,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from holdfast.interop.foreign import Damaged, Fact, Skipped
+
 LONGEST = 256 * 1024 * 1024
 """A line longer than any message can be: nothing larger is read into memory."""
 
@@ -52,8 +54,9 @@ def parse(raw: bytes) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def damage(line: Line) -> str:
+def damage(line: Line) -> Iterator[Fact]:
     """What to tell of a line that is no object."""
     if line.is_last:
-        return f"line {line.number} is half-written; all before it was taken"
-    return f"line {line.number}, which is not a JSON object"
+        yield Damaged(why=f"line {line.number} is half-written; all before it was taken")
+    else:
+        yield Skipped(why=f"line {line.number}, which is not a JSON object")

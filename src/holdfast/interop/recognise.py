@@ -108,10 +108,11 @@ def _of_lines(path: Path) -> str | None:
 
 
 def _is_chatgpt(path: Path) -> bool:
+    """Raises Invalid for what ends or breaks before anybody could tell what it is, as half a download does."""
     try:
         return any(chatgpt.recognises(value) for value, _ in islice(chatgpt.objects(path), 3))
-    except Corrupt:
-        return False
+    except Corrupt as e:
+        raise Invalid(f"{path} is cut off or damaged before it can be told what it is; nothing was imported") from e
 
 
 def _database(path: Path) -> str:

@@ -1,7 +1,7 @@
 """Facts as outsiders see them: the JSON that commands print and the API answers with. `docs/commands.md` describes it."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -10,6 +10,9 @@ from holdfast.model.message import Message, Reasoning, Text, ToolCall, ToolResul
 from holdfast.model.process import Process, Verdict
 from holdfast.model.session import Session
 from holdfast.model.times import iso
+
+if TYPE_CHECKING:
+    from holdfast.store.search import Hit
 
 Json = dict[str, Any]
 
@@ -124,6 +127,19 @@ def process(found: Process, seen: Verdict) -> Json:
         "ended_at": time(found.ended_at),
         "exit_code": found.exit_code,
         "end_reason": found.end_reason,
+    }
+
+
+def hit(found: "Hit", title: str | None) -> Json:
+    """A place where words were found."""
+    return {
+        "session_id": found.session_id,
+        "title": title,
+        "seq": found.seq,
+        "at": time(found.at),
+        "kind": found.kind,
+        "snippet": found.snippet,
+        "marks": [list(mark) for mark in found.marks],
     }
 
 

@@ -109,6 +109,10 @@ class Terms(_Fact, frozen=True):
     max_tokens: int | None = None
     options: dict[str, str] = {}
     """Further parameters of the request that only some providers know, each value as JSON text."""
+    instructions: str | None = None
+    """What stands before the system text, for this turn alone."""
+    echo: dict[str, str] = {}
+    """What a client of the Responses API is told again of its request, each value as JSON text."""
 
 
 class TurnStarted(_Fact, frozen=True):
@@ -126,6 +130,28 @@ class TurnEnded(_Fact, frozen=True):
     usage: Usage = Usage()
     awaiting: tuple[str, ...] = ()
     """Calls that the client is to run; their results come with the next turn."""
+
+
+class ReplyRestarted(_Fact, frozen=True):
+    """The model was asked anew after a part of its reply had been shown as safe. That part is void."""
+
+    turn_id: str
+    text: str
+    reason: str = ""
+
+
+class InputDropped(_Fact, frozen=True):
+    """Words that waited were taken back before their turn began."""
+
+    turn_id: str
+    parts: tuple[Content, ...] = ()
+    terms: Terms = Terms()
+
+
+class ResponseDeleted(_Fact, frozen=True):
+    """A client no longer wants the turn to be found by the id of its response; the turn stays."""
+
+    turn_id: str
 
 
 class Compacted(_Fact, frozen=True):
@@ -272,7 +298,7 @@ class ProcessesReceived(_Fact, frozen=True):
 
 
 class Recovered(_Fact, frozen=True):
-    """A worker that died left this session in mid-turn; `evidence` says how that was known."""
+    """A worker that died or went left this session in mid-turn; `evidence` says how that was known."""
 
     turn_id: str
     attempt: int
@@ -349,6 +375,9 @@ Event = (
     | ToolEnded
     | TurnStarted
     | TurnEnded
+    | ReplyRestarted
+    | InputDropped
+    | ResponseDeleted
     | Compacted
     | CompactionFailed
     | CompactionUndone
@@ -386,6 +415,9 @@ KINDS: dict[str, type[Event]] = {
     "tool_ended": ToolEnded,
     "turn_started": TurnStarted,
     "turn_ended": TurnEnded,
+    "reply_restarted": ReplyRestarted,
+    "input_dropped": InputDropped,
+    "response_deleted": ResponseDeleted,
     "compacted": Compacted,
     "compaction_failed": CompactionFailed,
     "compaction_undone": CompactionUndone,
@@ -422,6 +454,8 @@ ANNOTATIONS = (
     Unpinned,
     Restored,
     ApprovalAnswered,
+    InputDropped,
+    ResponseDeleted,
     MessagePinned,
     MessageUnpinned,
     ResetSkipped,

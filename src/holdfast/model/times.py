@@ -24,8 +24,14 @@ def micros(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
+EARLIEST = micros(datetime.min.replace(tzinfo=UTC))
+LATEST = micros(datetime.max.replace(tzinfo=UTC))
+"""The first and the last instant that is a date."""
+
+
 def moment(at: int) -> datetime:
-    return EPOCH + timedelta(microseconds=at)
+    """The instant as a date; one that no date can tell, as an imported log may hold, as the nearest that can."""
+    return EPOCH + timedelta(microseconds=max(EARLIEST, min(at, LATEST)))
 
 
 def iso(at: int) -> str:

@@ -9,6 +9,7 @@ from holdfast.model.asking import Delta, Reply, Request
 from holdfast.model.errors import BadReply, ProviderFailed, Unreachable
 from holdfast.providers.anthropic_reply import Draft
 from holdfast.providers.anthropic_wire import NAME, OFFICIAL, Json, compose
+from holdfast.providers.client import LateClient
 from holdfast.providers.failures import Complaint, failure, hide_keys, redact
 from holdfast.providers.pace import LIMITS, Limits, paced, silent, unconnected
 from holdfast.providers.reply import Called, new_id
@@ -52,12 +53,11 @@ class AnthropicProvider:
         self._base_url = base_url
         self._limits = limits
         self._new_id = new_id
-        self._client: anthropic.AsyncAnthropic | None = None
-        self._starting = asyncio.Lock()
+        self._client: LateClient[anthropic.AsyncAnthropic] = LateClient(lambda server: _start(server, limits))
 
     async def ask(self, request: Request) -> AsyncIterator[Delta | Reply]:
         server = locate(NAME, api_key=self._api_key, base_url=self._base_url, official=BASE_URL)
-        client = await self._started(server)
+        client = await self._client.get(server)
         composed = compose(request, server=server.host)
         called = Called(request, self._new_id, server.who)
         draft = Draft(request, server=server.host, prefix=composed.prefix, who=server.who, called=called)
@@ -77,9 +77,7 @@ class AnthropicProvider:
         return next((tokens for start, tokens in WINDOWS if model.startswith(start)), None)
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        await self._client.close()
 
     async def _events(
         self, client: "anthropic.AsyncAnthropic", server: Server, body: Json
@@ -109,13 +107,6 @@ class AnthropicProvider:
             raise _translated(e, server, str(body["model"])) from e
         except ValueError as e:
             raise BadReply(f"{server.who} sent a piece that is not JSON: ask again") from e
-
-    async def _started(self, server: Server) -> "anthropic.AsyncAnthropic":
-        async with self._starting:
-            if self._client is None:
-                # The import takes most of a second, during which the event loop has other things to do.
-                self._client = await asyncio.to_thread(_start, server, self._limits)
-            return self._client
 
 
 def _start(server: Server, limits: Limits) -> "anthropic.AsyncAnthropic":

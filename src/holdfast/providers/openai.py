@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.model.asking import Delta, Reply, Request
 from holdfast.model.errors import BadReply, ProviderFailed, Unreachable
+from holdfast.providers.client import LateClient
 from holdfast.providers.failures import Complaint, failure, hide_keys, redact
 from holdfast.providers.openai_reply import Draft
 from holdfast.providers.openai_wire import NAME, OFFICIAL, render
@@ -50,12 +51,11 @@ class OpenAiProvider:
         self._base_url = base_url
         self._limits = limits
         self._new_id = new_id
-        self._client: openai.AsyncOpenAI | None = None
-        self._starting = asyncio.Lock()
+        self._client: LateClient[openai.AsyncOpenAI] = LateClient(lambda server: _start(server, limits))
 
     async def ask(self, request: Request) -> AsyncIterator[Delta | Reply]:
         server = locate(NAME, api_key=self._api_key, base_url=self._base_url, official=BASE_URL)
-        client = await self._started(server)
+        client = await self._client.get(server)
         called = Called(request, self._new_id, server.who)
         draft = Draft(request, server=server.host, who=server.who, called=called)
         chunks = self._chunks(client, server, request)
@@ -75,9 +75,7 @@ class OpenAiProvider:
         return next((tokens for start, tokens in WINDOWS if bare.startswith(start)), None)
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        await self._client.close()
 
     async def _chunks(
         self, client: "openai.AsyncOpenAI", server: Server, request: Request
@@ -98,13 +96,6 @@ class OpenAiProvider:
             raise _translated(e, server, request.model) from e
         except ValueError as e:
             raise BadReply(f"{server.who} sent a piece that is not JSON: ask again") from e
-
-    async def _started(self, server: Server) -> "openai.AsyncOpenAI":
-        async with self._starting:
-            if self._client is None:
-                # The import takes most of a second, during which the event loop has other things to do.
-                self._client = await asyncio.to_thread(_start, server, self._limits)
-            return self._client
 
 
 def _start(server: Server, limits: Limits) -> "openai.AsyncOpenAI":

@@ -2,14 +2,13 @@
 
 from typing import get_args
 
-from holdfast.engine.janitor import first_look
-from holdfast.engine.why import Why, explain
+from holdfast.engine.why import Why, explain, owner_of
 from holdfast.identity import identity
 from holdfast.interop.visible import visible
 from holdfast.model.errors import Invalid
 from holdfast.slash.lines import day
 from holdfast.slash.seat import Seat, session_of
-from holdfast.store import approvals, log, sessions, workers
+from holdfast.store import approvals, log, sessions
 from holdfast.store.database import Transaction
 from holdfast.store.inputs import Mode
 
@@ -32,7 +31,7 @@ async def title(seat: Seat, rest: str) -> None:
     now = seat.engine.ground.clock.now()
     session = await database.write(sessions.rename, session_id, rest, at=now)
     found = await database.read(sessions.resolve, session.summary.title or "")
-    seat.tell(f"Titled {session.summary.title!r}.")
+    seat.confirm(f"Titled {session.summary.title!r}.")
     if found.by == "title" and found.others:
         seat.tell(f"! {found.others} other sessions have this title, too: it means the one used last.")
 
@@ -75,8 +74,7 @@ async def why(seat: Seat, rest: str) -> None:
 
 def _why(tx: Transaction, session_id: str, idle_minutes: int) -> Why:
     session = sessions.get(tx, session_id)
-    owner = workers.get(tx, session.worker_id) if session.worker_id else None
-    verdict = None if owner is None else first_look(owner, identity())
+    owner, verdict = owner_of(tx, session, identity())
     questions = approvals.unanswered(tx, session.id)
     return explain(session, log.read_whole(tx, session), owner, verdict, questions, idle_minutes=idle_minutes)
 
@@ -84,20 +82,20 @@ def _why(tx: Transaction, session_id: str, idle_minutes: int) -> Why:
 def _owner(found: Why) -> str:
     if found.owner is None or found.verdict is None:
         return "nobody"
-    worker = found.owner
-    return f"{worker.id} ({worker.kind}, pid {worker.pid} on {worker.host.split('#')[0]}), {found.verdict.state}"
+    return f"{found.owner.id} ({found.owner.whereabouts}), {found.verdict.state}"
 
 
 async def model(seat: Seat, rest: str) -> None:
-    if rest:
-        await seat.change_model(rest)
-        seat.tell(f"The model is {rest} from now on.")
-        return
-    chosen = seat.settings.model
+    current = ""
     if seat.session_id is not None:
-        session = await seat.engine.ground.database.read(sessions.get, seat.session_id)
-        chosen = session.summary.model or chosen
-    seat.tell(f"Model: {chosen}. /model PROVIDER:NAME changes it.")
+        current = (await seat.engine.ground.database.read(sessions.get, seat.session_id)).summary.model
+    if not rest:
+        seat.tell(f"Model: {current or seat.settings.model}. /model PROVIDER:NAME changes it.")
+    elif rest == current:
+        seat.tell(f"The model is {rest} already.")
+    else:
+        await seat.change_model(rest)
+        seat.confirm(f"The model is {rest} from now on.")
 
 
 async def busy(seat: Seat, rest: str) -> None:

@@ -64,7 +64,8 @@ async def undo_reset(seat: Seat, rest: str) -> None:
 
 
 async def resume(seat: Seat, rest: str) -> None:
-    """Take up another session, named or chosen from a list."""
+    """Take up another session, named or chosen from a list. During a turn nobody is made to choose in vain."""
+    await seat.refuse_busy()
     ref = rest or await _chosen(seat)
     if ref is None:
         return
@@ -100,9 +101,10 @@ def _head(session: Session) -> str:
 
 
 async def fork(seat: Seat, rest: str) -> None:
-    """Go on in a copy, from any event on."""
+    """Go on in a copy, from any event on. A turn that runs is in the way before anything is copied."""
     session_id = session_of(seat)
     at_seq = number(rest, "the number of an event", 0) or None
+    await seat.refuse_busy()
     forked = await seat.engine.fork(session_id, at_seq=at_seq, source="chat")
     await seat.move(forked.id)
     seat.tell(f"This is a copy of {session_id}, which stays as it was; /resume {session_id} goes back.")
@@ -120,7 +122,7 @@ async def takeover(seat: Seat, rest: str) -> None:
     if owner is None:
         raise Invalid("somebody else has just taken it; try again")
     await seat.engine.owned.ask_for(session_id)
-    since = f"{owner.kind}, pid {owner.pid} on {owner.host.split('#')[0]}, since {day(owner.started_at)}"
+    since = f"{owner.whereabouts}, since {day(owner.started_at)}"
     seat.tell(f"The session is open in {owner.id} ({since}). The person there is asked to hand it over.")
 
 

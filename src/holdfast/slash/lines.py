@@ -1,6 +1,7 @@
 """Facts as lines that a person reads in a chat."""
 
 from holdfast.interop.visible import one_line, visible
+from holdfast.model.errors import Invalid
 from holdfast.model.message import Message, Reasoning
 from holdfast.model.session import Session
 from holdfast.model.times import moment
@@ -14,10 +15,10 @@ def day(at: int) -> str:
 
 
 def session_line(session: Session) -> str:
-    """A session in a list: its id, when it was used, what state it is in, and its name."""
+    """A session in a list: its id, when it was used, what state it is in, and its title, or its first words in brackets."""
     summary = session.summary
     state = summary.end_reason if session.state == "ended" else session.state
-    name = one_line(summary.title or summary.preview or "(nothing was said)")
+    name = one_line(summary.title or f"({summary.preview or 'nothing was said'})")
     return f"{session.id}  {day(summary.updated_at)}  {summary.message_count:>4} messages  {state}  {name}"
 
 
@@ -34,8 +35,6 @@ def message_lines(said: Message) -> str:
 
 def number(text: str, what: str, default: int) -> int:
     """A positive number that was typed, or the default for nothing. Raises Invalid."""
-    from holdfast.model.errors import Invalid
-
     if not text:
         return default
     if not text.isdecimal() or int(text) < 1:

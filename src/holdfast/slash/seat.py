@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from holdfast.engine.engine import Engine
+from holdfast.engine.rewind import Rewind
 from holdfast.model.errors import Invalid
 from holdfast.model.message import Content
 from holdfast.settings import Settings
@@ -48,8 +49,14 @@ class Seat(Protocol):
     def tell(self, text: str) -> None:
         """Show some lines. They are no part of the session."""
 
+    def confirm(self, text: str) -> None:
+        """Say what a command has done. A face that shows the session's events as they come leaves it to them."""
+
     async def choose(self, question: str, options: Sequence[Option], preview: Preview | None = None) -> str | None:
         """Let the person choose; None if nothing was chosen, or if this face cannot ask."""
+
+    async def refuse_busy(self) -> None:
+        """Raise Busy while a turn runs here: for commands that make something before they move."""
 
     async def move(self, session_id: str | None, *, title: str | None = None) -> None:
         """Leave the current session well and take up another, or with None a new one, which may be given a title.
@@ -57,8 +64,8 @@ class Seat(Protocol):
         Raises Busy while a turn runs here, and whatever keeps the other from being taken up: then nothing was left.
         """
 
-    async def say(self, parts: tuple[Content, ...]) -> None:
-        """Say something in the current session, as if it had been typed."""
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
+        """Say something in the current session, as if it had been typed; in one step with what it takes the place of."""
 
     async def change_model(self, name: str) -> None:
         """Use this model from now on. Raises Invalid for a name that is none."""

@@ -1,7 +1,6 @@
 """Commands that change what counts. The log keeps everything: each of them is an event in it."""
 
 from holdfast.interop.visible import one_line
-from holdfast.model.errors import Invalid
 from holdfast.model.event import CompactionFailed
 from holdfast.model.message import text_of
 from holdfast.slash.lines import number
@@ -20,8 +19,8 @@ async def undo(seat: Seat, rest: str) -> None:
 
 async def retry(seat: Seat, rest: str) -> None:
     """Ask the same again, as if the last reply had not been given."""
-    taken = await seat.engine.rewind(session_of(seat), why="retry")
-    await seat.say(taken.parts)
+    back = await seat.engine.look_back(session_of(seat), why="retry")
+    await seat.say(back.parts, instead=back)
 
 
 async def stop(seat: Seat, rest: str) -> None:
@@ -35,11 +34,12 @@ async def compact(seat: Seat, rest: str) -> None:
     session_id = session_of(seat)
     if rest == "undo":
         undone = await seat.engine.undo_compaction(session_id)
-        seat.tell(f"The compaction was undone; the epoch is {undone.epoch} again.")
+        seat.confirm(f"The compaction was undone; the epoch is {undone.epoch} again.")
         return
     seat.tell("Compacting …")
     event = await seat.engine.compact(session_id, rest)
     if isinstance(event, CompactionFailed):
-        raise Invalid(f"it could not be compacted: {event.reason}")
+        seat.confirm(f"! it could not be compacted: {event.reason}")
+        return
     before, after = f"{event.tokens_before:,}", f"{event.tokens_after:,}"
-    seat.tell(f"Compacted from about {before} to {after} tokens; the log stays whole. /compact undo takes it back.")
+    seat.confirm(f"Compacted from about {before} to {after} tokens; the log stays whole. /compact undo takes it back.")

@@ -58,6 +58,11 @@ def unanswered(tx: Transaction, session_id: str) -> list[Approval]:
     return [Approval(*row) for row in tx.all("approvals.open", session=session_id)]  # type: ignore[arg-type] # the schema checks the types
 
 
+def every_open(tx: Transaction, limit: int) -> list[Approval]:
+    """What waits in all sessions, the oldest first."""
+    return [Approval(*row) for row in tx.all("approvals.every_open", limit=limit)]  # type: ignore[arg-type] # the schema checks the types
+
+
 def withdraw(tx: Transaction, session_id: str, *, at: int) -> None:
     """Close the questions of a session whose turn has ended."""
     tx.run("approvals.withdraw", session=session_id, at=at)

@@ -1,5 +1,6 @@
 """Looks a SQLite store over without changing it: where it lies, how large it is, who uses it, what is wrong."""
 
+import os
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -8,10 +9,13 @@ import apsw
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.store import files, migrate, sqlite_connection, verify, workers
+from holdfast.model.times import iso
+from holdfast.store import files, migrate, processes, sqlite_connection, verify, workers
+from holdfast.store.database import Transaction
 from holdfast.store.sqlite_connection import SqliteTransaction
 from holdfast.store.workers import Worker
 
+COMMAND_CHARS = 80
 LITTLE_BYTES = 200_000_000
 """Free space below which the next messages are at risk; arbitrary."""
 
@@ -61,6 +65,8 @@ def _look_around(path: Path, health: Health) -> None:
     health.free_bytes = shutil.disk_usage(folder).free
     if health.free_bytes < LITTLE_BYTES:
         health.warnings.append(f"only {health.free_bytes:,} bytes are free where the store lies")
+    if not all(os.access(place, os.W_OK) for place in (folder, path) if place.exists()):
+        health.problems.append(f"nothing can be saved: {path} cannot be written")
     if files.MOUNTS.exists():
         mounts = files.MOUNTS.read_text("utf-8", "surrogateescape")
         health.file_system = files.file_system(path, mounts)
@@ -78,4 +84,15 @@ def _look_inside(connection: apsw.Connection, path: Path, health: Health) -> Non
     if status.applied:
         health.sessions, health.events = verify.count(tx)
     if status.applied and status.pending == 0:
-        health.workers = workers.alive(tx)
+        look_who_runs(tx, health)
+
+
+def look_who_runs(tx: Transaction, health: Health) -> None:
+    """The workers that live, and processes that nobody has ended."""
+    health.workers = workers.alive(tx)
+    for process in processes.live(tx):
+        if process.expired_at is not None:
+            health.warnings.append(
+                f"process {process.id} of session {process.session_id} is past its time to live since "
+                f"{iso(process.expired_at)}: {process.command[:COMMAND_CHARS]}; 'holdfast ps kill {process.id}' ends it"
+            )

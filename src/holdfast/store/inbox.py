@@ -110,9 +110,9 @@ def following(tx: Transaction, platform: str, chat: str) -> Letter | None:
     return None if row is None else _letter(row)
 
 
-def begin(tx: Transaction, letter_id: str) -> Letter | None:
-    """Count an attempt, before it is made; None if the message was dealt with."""
-    row = tx.one("inbox.begin", id=letter_id)
+def begin(tx: Transaction, letter_id: str, worker_id: str) -> Letter | None:
+    """Count an attempt, before it is made; None if the message was dealt with, or the worker no longer serves the platform."""
+    row = tx.one("inbox.begin", id=letter_id, worker=worker_id)
     return None if row is None else _letter(row)
 
 

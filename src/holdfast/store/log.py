@@ -158,19 +158,28 @@ def read_whole(tx: Transaction, session: Session) -> list[Entry]:
     return entries
 
 
-def read_proved(tx: Transaction, session_id: str, last: int = TO_THE_END) -> list[Entry]:
-    """The events from the first to `last`, each proved by its hash and none missing between them. Raises Corrupt."""
+def read_page(tx: Transaction, session: Session, *, after: int, limit: int) -> list[Entry]:
+    """At most so many events behind a number, each proved by its hash and none missing between them. Raises Corrupt."""
+    last = min(session.seq, after + limit)
+    return [] if after >= last else read_proved(tx, session.id, last, first=after + 1)
+
+
+def read_proved(tx: Transaction, session_id: str, last: int = TO_THE_END, *, first: int = 1) -> list[Entry]:
+    """The events from `first` to `last`, each proved by its hash and none missing between them. Raises Corrupt."""
     entries: list[Entry] = []
-    previous = GENESIS
-    for seq, kind, at, hash_, body in _rows(tx, session_id, 1, last):
-        if seq != len(entries) + 1:
-            raise Corrupt(f"session {session_id}: event {len(entries) + 1} is missing; the next one stored is {seq}")
+    previous, rows = GENESIS, _rows(tx, session_id, max(1, first - 1), last)
+    if first > 1 and rows and rows[0][0] == first - 1:
+        previous, rows = rows[0][3], rows[1:]
+    for seq, kind, at, hash_, body in rows:
+        if seq != len(entries) + first:
+            missing = len(entries) + first
+            raise Corrupt(f"session {session_id}: event {missing} is missing; the next one stored is {seq}")
         if link(previous, kind, at, body) != hash_:
             raise Corrupt(f"session {session_id}: event {seq} ({kind}) is not what was written; its hash does not fit")
         entries.append(Entry(seq, at, decode(kind, body), hash_))
         previous = hash_
-    if len(entries) < last < TO_THE_END:
-        raise Corrupt(f"session {session_id}: event {len(entries) + 1} is missing, and all that came after it")
+    if first + len(entries) <= last < TO_THE_END:
+        raise Corrupt(f"session {session_id}: event {first + len(entries)} is missing, and all that came after it")
     return entries
 
 

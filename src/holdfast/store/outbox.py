@@ -169,7 +169,7 @@ def following(tx: Transaction, platform: str, chat: str) -> Delivery | None:
 
 
 def begin(tx: Transaction, delivery_id: str, worker_id: str) -> Delivery | None:
-    """Written before the platform is asked; None if another worker is at it."""
+    """Written before the platform is asked; None if another worker is at it, or serves the platform now."""
     return _maybe(tx.one("outbox.begin", id=delivery_id, worker=worker_id))
 
 

@@ -3,8 +3,8 @@
 import psycopg
 
 from holdfast.model.errors import HoldfastError
-from holdfast.store import postgres_migrate, verify, workers
-from holdfast.store.health import Health
+from holdfast.store import postgres_migrate, verify
+from holdfast.store.health import Health, look_who_runs
 from holdfast.store.migrate import Status
 from holdfast.store.postgres_connection import Link, connect, named, refuse_unfit, shown, translate
 from holdfast.store.postgres_plain import PlainTransaction
@@ -41,7 +41,7 @@ def _look_inside(link: Link, health: Health) -> None:
             "CREATE EXTENSION pg_trgm makes them quick"
         )
     if status.pending == 0:
-        health.workers = workers.alive(tx)
+        look_who_runs(tx, health)
 
 
 def migrate_by_hand(url: str, *, check: bool) -> tuple[str, Status]:

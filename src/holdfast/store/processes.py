@@ -5,16 +5,15 @@ from typing import cast
 
 import msgspec
 
-from holdfast.model.errors import Ambiguous, Invalid, NotFound
+from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import ProcessEnded, ProcessesLeft, ProcessesReceived, ProcessExpired, ProcessStarted
 from holdfast.model.ids import PROCESS, SHORTEST_PREFIX
 from holdfast.model.process import Process, Track
-from holdfast.store import log
+from holdfast.store import log, refs
 from holdfast.store.database import Row, Transaction
 
 TRACK = 12
 """Where the track stands in a row."""
-BEHIND_ALL = "\U0010ffff"
 
 
 def add(tx: Transaction, process: Process) -> None:
@@ -47,15 +46,9 @@ def get(tx: Transaction, process_id: str) -> Process:
 
 def resolve(tx: Transaction, ref: str) -> Process:
     """The process of an id or of the beginning of one. Raises NotFound, or Ambiguous with the candidates."""
-    prefix = ref if ref.startswith(PROCESS) else PROCESS + ref
-    if len(prefix) - len(PROCESS) < SHORTEST_PREFIX or not prefix.isascii() or "\0" in prefix:
-        raise NotFound(f"no process has the id {ref!r} (the beginning of an id needs {SHORTEST_PREFIX} characters)")
-    fitting = [cast("str", row[0]) for row in tx.all("processes.by_prefix", prefix=prefix, after=prefix + BEHIND_ALL)]
-    if not fitting:
-        raise NotFound(f"no process has the id {ref!r}, and no id begins with it")
-    if len(fitting) > 1:
-        raise Ambiguous(f"{ref!r} fits several processes: {', '.join(fitting)}; give more of the id")
-    return get(tx, fitting[0])
+    what = ("process", "processes")
+    found = refs.find(tx, "processes.by_prefix", ref, kind=PROCESS, shortest=SHORTEST_PREFIX, what=what)
+    return get(tx, found)
 
 
 def live(tx: Transaction) -> list[Process]:

@@ -9,12 +9,12 @@ from typing import Literal, cast
 
 import msgspec
 
-from holdfast.model.errors import Ambiguous, NotFound
+from holdfast.model.errors import NotFound
+from holdfast.store import refs
 from holdfast.store.database import Transaction
 
 PREFIX = "cron-"
 SHORTEST = 4
-BEHIND_ALL = "\U0010ffff"
 Missed = Literal["run", "skip"]
 SlotState = Literal["running", "done", "failed", "missed", "skipped"]
 
@@ -64,15 +64,8 @@ def get(tx: Transaction, schedule_id: str) -> Schedule:
 
 def resolve(tx: Transaction, ref: str) -> Schedule:
     """The schedule of an id or of the beginning of one. Raises NotFound, or Ambiguous with the candidates."""
-    prefix = ref if ref.startswith(PREFIX) else PREFIX + ref
-    if len(prefix) - len(PREFIX) < SHORTEST or not prefix.isascii() or "\0" in prefix:
-        raise NotFound(f"no schedule has the id {ref!r} (the beginning of an id needs {SHORTEST} characters)")
-    fitting = [cast("str", row[0]) for row in tx.all("schedules.by_prefix", prefix=prefix, after=prefix + BEHIND_ALL)]
-    if not fitting:
-        raise NotFound(f"no schedule has the id {ref!r}, and no id begins with it")
-    if len(fitting) > 1:
-        raise Ambiguous(f"{ref!r} fits several schedules: {', '.join(fitting)}; give more of the id")
-    return get(tx, fitting[0])
+    what = ("schedule", "schedules")
+    return get(tx, refs.find(tx, "schedules.by_prefix", ref, kind=PREFIX, shortest=SHORTEST, what=what))
 
 
 def every(tx: Transaction) -> list[Schedule]:

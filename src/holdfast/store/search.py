@@ -2,9 +2,9 @@
 
 The index is a file of its own beside a SQLite store (`searchfile`) and a table of a PostgreSQL one
 (`postgres_search`). It follows the log, never the other way round: no write waits for it, and whatever
-happens to it costs time but no message, since it is built anew from the log. It names candidates, newest first; each is then read from the store and compared with the
-query, so a hit is always true and always there. What is not indexed yet is not found: call `catch_up`
-before a search that must see everything.
+happens to it costs time but no message, since it is built anew from the log. It names candidates, newest first; each
+is then read from the store and compared with the query, so a hit is always true and always there. What is not indexed
+yet is not found: call `catch_up` before a search that must see everything.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ from typing import cast
 import msgspec
 
 from holdfast.model.entry import GENESIS
-from holdfast.model.errors import Ambiguous, Invalid, NotFound
+from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import (
     Ended,
     EndReason,
@@ -26,7 +26,7 @@ from holdfast.model.event import (
 from holdfast.model.ids import SESSION, SHORTEST_PREFIX
 from holdfast.model.session import Session, State, Summary, summarise, title_line
 from holdfast.model.turn import half_said, loose_ends
-from holdfast.store import aliases, log, meta
+from holdfast.store import aliases, log, meta, refs
 from holdfast.store.database import Transaction
 
 LAST = 2**62
@@ -46,7 +46,6 @@ ERASING = (
     "erase_channels",
     "erase",
 )
-BEHIND_ALL = "\U0010ffff"
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,12 +143,10 @@ def _resolve_loosely(tx: Transaction, ref: str) -> Found:
         raise NotFound(
             f"no session has the id, alias or title {ref!r} (the beginning of an id needs {SHORTEST_PREFIX} characters)"
         )
-    fitting = [cast("str", row[0]) for row in tx.all("sessions.by_prefix", prefix=prefix, after=prefix + BEHIND_ALL)]
+    fitting = refs.beginning_with(tx, "sessions.by_prefix", prefix)
     if not fitting:
         raise NotFound(f"no session has the id, alias or title {ref!r}, and no id begins with it")
-    if len(fitting) > 1:
-        raise Ambiguous(f"{ref!r} fits several sessions: {', '.join(fitting)}; give more of the id")
-    return Found(get(tx, fitting[0]), "prefix")
+    return Found(get(tx, refs.only(ref, fitting, "sessions")), "prefix")
 
 
 def list_page(tx: Transaction, filters: Filters, *, limit: int, cursor: str | None = None, rare: bool = False) -> Page:
@@ -166,6 +163,11 @@ def list_page(tx: Transaction, filters: Filters, *, limit: int, cursor: str | No
     sessions = [log.as_session(row) for row in rows[:limit]]
     more = len(rows) > limit
     return Page(sessions, _cursor(sessions[-1], mark) if more else None)
+
+
+def in_hand(tx: Transaction, limit: int) -> list[Session]:
+    """Open sessions that a worker holds or has open, or whose turn is open: however many others there are."""
+    return [log.as_session(row) for row in tx.all("sessions.in_hand", limit=limit)]
 
 
 def _mark(tx: Transaction, filters: Filters) -> str:

@@ -31,6 +31,16 @@ class Worker(msgspec.Struct, frozen=True):
     def identity(self) -> Identity:
         return Identity(host=self.host, boot=self.boot, pid=self.pid, process_started=self.process_started)
 
+    @property
+    def machine(self) -> str:
+        """The name of its machine, without what tells machines of the same name apart."""
+        return self.host.split("#")[0]
+
+    @property
+    def whereabouts(self) -> str:
+        """What it is and where it runs, for a person."""
+        return f"{self.kind}, pid {self.pid} on {self.machine}"
+
 
 def register(tx: Transaction, worker_id: str, kind: str, identity: Identity, *, version: str, at: int) -> None:
     """Add a worker that has just started. A worker must be known before it can hold a session."""

@@ -20,11 +20,11 @@ def builtin(
     start_background: StartBackground | None = None,
 ) -> list[Tool]:
     """The terminal and the file tools. `home` is Holdfast's own folder, which they touch only when a person agrees."""
-    writing = Writing()
+    writing = Writing(home=home)
     return [
         Terminal(environment, home=home, start_background=start_background),
         ReadFile(home=home),
-        WriteFile(writing, home=home),
-        EditFile(writing, home=home),
+        WriteFile(writing),
+        EditFile(writing),
         SearchFiles(ripgrep=shutil.which("rg", path=environment.get("PATH")), home=home),
     ]

@@ -8,9 +8,7 @@ import msgspec
 from holdfast.model.errors import Invalid
 from holdfast.model.tool import Output, Scene
 from holdfast.tools.describe import spec
-from holdfast.tools.paths import resolve, shown
-from holdfast.tools.sensitive import check_target, why_guarded
-from holdfast.tools.writing import Writing, diff, read, replace, to_the_end
+from holdfast.tools.writing import Writing, diff, read, replace
 
 MAX_COMPARED = 2_000
 """Of how many lines the nearest is looked for."""
@@ -36,25 +34,15 @@ class EditFile:
         ("path", "old", "new"),
     )
 
-    def __init__(self, writing: Writing, *, home: Path | None = None) -> None:
+    def __init__(self, writing: Writing) -> None:
         self._writing = writing
-        self._home = home
 
     def risk(self, arguments: dict[str, object]) -> str | None:
-        return why_guarded(msgspec.convert(arguments, Asked).path, self._home)
+        return self._writing.risk(msgspec.convert(arguments, Asked).path)
 
     async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
         asked = msgspec.convert(arguments, Asked)
-        try:
-            path = resolve(asked.path, scene.workdir)
-            async with self._writing.alone(path) as real:
-                if not why_guarded(asked.path, self._home):
-                    check_target(real, why_guarded, self._home)
-                return await to_the_end(lambda: Output.say(_edit(real, asked, shown(path, scene.workdir))))
-        except Invalid as e:
-            return Output.say(str(e), ok=False)
-        except OSError as e:
-            return Output.say(f"{asked.path} could not be edited: {e.strerror}", ok=False)
+        return await self._writing.change(asked.path, scene, lambda path, name: _edit(path, asked, name), deed="edited")
 
 
 def _edit(path: Path, asked: Asked, name: str) -> str:

@@ -8,9 +8,8 @@ import msgspec
 from holdfast.model.errors import Invalid
 from holdfast.model.tool import Output, Scene
 from holdfast.tools.describe import spec
-from holdfast.tools.paths import regular, resolve, shown
-from holdfast.tools.sensitive import check_target, why_guarded
-from holdfast.tools.writing import Writing, diff, read, replace, to_the_end
+from holdfast.tools.paths import regular
+from holdfast.tools.writing import Writing, diff, read, replace
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -29,25 +28,17 @@ class WriteFile:
         ("path", "content"),
     )
 
-    def __init__(self, writing: Writing, *, home: Path | None = None) -> None:
+    def __init__(self, writing: Writing) -> None:
         self._writing = writing
-        self._home = home
 
     def risk(self, arguments: dict[str, object]) -> str | None:
-        return why_guarded(msgspec.convert(arguments, Asked).path, self._home)
+        return self._writing.risk(msgspec.convert(arguments, Asked).path)
 
     async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
         asked = msgspec.convert(arguments, Asked)
-        try:
-            path = resolve(asked.path, scene.workdir)
-            async with self._writing.alone(path) as real:
-                if not why_guarded(asked.path, self._home):
-                    check_target(real, why_guarded, self._home)
-                return await to_the_end(lambda: Output.say(_write(real, asked.content, shown(path, scene.workdir))))
-        except Invalid as e:
-            return Output.say(str(e), ok=False)
-        except OSError as e:
-            return Output.say(f"{asked.path} could not be written: {e.strerror}", ok=False)
+        return await self._writing.change(
+            asked.path, scene, lambda path, name: _write(path, asked.content, name), deed="written"
+        )
 
 
 def _write(path: Path, content: str, name: str) -> str:

@@ -13,7 +13,9 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast.model.errors import Invalid
-from holdfast.tools.paths import regular
+from holdfast.model.tool import Output, Scene
+from holdfast.tools.paths import regular, resolve, shown
+from holdfast.tools.sensitive import check_target, why_guarded
 
 DIFF_LINES = 200
 DIFF_CHARS = 12_000
@@ -30,7 +32,8 @@ T = TypeVar("T")
 class Writing:
     """One writer at a time per file, so that calls which run side by side do not undo each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, home: Path | None = None) -> None:
+        self._home = home
         self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
@@ -39,6 +42,26 @@ class Writing:
         real = Path(await asyncio.to_thread(os.path.realpath, path))
         async with self._locks.setdefault(real, asyncio.Lock()):
             yield real
+
+    def risk(self, path: str) -> str | None:
+        """Why changing this file needs a person's word."""
+        return why_guarded(path, self._home)
+
+    async def change(self, named: str, scene: Scene, work: Callable[[Path, str], str], *, deed: str) -> Output:
+        """What `work` says of the file it changed, alone and to the end, given its real path and its name; or why not.
+
+        A path that nobody was asked about may not lead to a file about which somebody would have been.
+        """
+        try:
+            path = resolve(named, scene.workdir)
+            async with self.alone(path) as real:
+                if not self.risk(named):
+                    check_target(real, why_guarded, self._home)
+                return await to_the_end(lambda: Output.say(work(real, shown(path, scene.workdir))))
+        except Invalid as e:
+            return Output.say(str(e), ok=False)
+        except OSError as e:
+            return Output.say(f"{named} could not be {deed}: {e.strerror}", ok=False)
 
 
 async def to_the_end(work: Callable[[], T]) -> T:

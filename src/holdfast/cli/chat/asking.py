@@ -82,7 +82,7 @@ def _about_open_turn(session_id: str) -> Asked:
         if answer.allowed:
             await engine.resume(session_id)
             return ""
-        return "It is left as it is; your next words close it."
+        return "It is left as it is; your next words close it, and /retry asks again."
 
     text = "? The last turn was cut off before its end. Go on with it?  y = yes · n = leave it"
     return Asked(text, give)

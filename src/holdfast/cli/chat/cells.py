@@ -19,6 +19,11 @@ def fit_end(text: str, width: int) -> str:
     return text if get_cwidth(text) <= width else f"…{text[-width + 1 :]}"
 
 
+def wrapped(text: str, width: int) -> str:
+    """A line, broken between words where it does not fit."""
+    return "\n".join(textwrap.wrap(text, width, break_on_hyphens=False))
+
+
 def faint(text: str, width: int) -> str:
     """Some plain lines, wrapped and dimmed: what is shown first need not wait for all that draws Markdown."""
     lines = [piece for line in text.split("\n") for piece in textwrap.wrap(line, width) or [""]]

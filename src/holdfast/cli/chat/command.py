@@ -11,7 +11,8 @@ from holdfast.app import open_app
 from holdfast.assemble import open_engine
 from holdfast.cli import face
 from holdfast.cli.chat.seat import folder_name
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.model.entry import Entry
 from holdfast.model.errors import NotFound
 from holdfast.model.session import Session
@@ -61,8 +62,7 @@ async def find(engine: Engine, opening: Opening, *, latest: bool) -> tuple[Sessi
     if not ref:
         return None
     found = await engine.ground.database.read(sessions.resolve, ref)
-    if found.others:
-        face.note(f"several sessions are titled {ref!r}; this is the one used last")
+    face.tell_others(ref, found)
     if opening.model is not None and found.session.summary.model != opening.model:
         await engine.open(Opening(ref=found.session.id, model=opening.model))
     return await engine.read(found.session.id)

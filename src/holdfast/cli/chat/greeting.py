@@ -43,7 +43,7 @@ def welcome(session: Session, state: State, worker_id: str) -> str:
     lines = [f"Session {session.id}{title}: {count} messages, all of them here (proved by hash {session.hash[:12]}…)"]
     owner = state.owner
     if owner is not None and owner.id != worker_id:
-        where = f"{owner.kind}, pid {owner.pid} on {owner.host.split('#')[0]}, since {day(owner.started_at)}"
+        where = f"{owner.whereabouts}, since {day(owner.started_at)}"
         lines.append(f"It is open in another terminal ({where}). You see what happens there, and can talk in both.")
         lines.append("/takeover asks for it; if that terminal goes away, it is open here by itself.")
     return "\n".join(lines)

@@ -43,15 +43,8 @@ class Leaving:
                 if self._tty.is_gone:
                     render.give_up()
                 return errors.INTERRUPTED
-        await self._say_goodbye()
+        await self._terminal.say_goodbye()
         return errors.DONE
-
-    async def _say_goodbye(self) -> None:
-        """End the session; it can be taken up again at any time."""
-        session_id = self._terminal.session_id
-        if session_id is not None:
-            await self._terminal.engine.owned.leave(session_id)
-            print(f"Kept as {session_id}; 'holdfast chat --resume {session_id}' takes it up again.")
 
     @contextmanager
     def _on_signals(self) -> Iterator[None]:

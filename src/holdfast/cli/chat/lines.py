@@ -18,7 +18,9 @@ from holdfast.cli.chat.greeting import greeting, model_of, welcome
 from holdfast.cli.chat.seat import ChatSeat
 from holdfast.cli.chat.state import look
 from holdfast.cli.spinner import Spinner
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
+from holdfast.engine.rewind import Rewind
 from holdfast.interop.visible import one_line, visible
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Unavailable
@@ -61,13 +63,13 @@ class LineSeat(ChatSeat):
         if not await registry.run(self, line):
             await self.say((Text(line),))
 
-    async def say(self, parts: tuple[Content, ...]) -> None:
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
         """One turn, to its end.
 
         Ctrl-C interrupts it and keeps what was said; any other signal leaves it as it is and leaves. A second
         one leaves at once.
         """
-        session_id = await self.begin()
+        session_id = await self.begin() if instead is None else instead.session_id
         reactions: list[asyncio.Task[object]] = []
 
         def react(number: int) -> None:
@@ -76,7 +78,7 @@ class LineSeat(ChatSeat):
 
         with signals.caught(react):
             try:
-                await self._turn(session_id, parts)
+                await self._turn(session_id, parts, instead)
             except Unavailable:
                 if not reactions:
                     raise
@@ -85,9 +87,10 @@ class LineSeat(ChatSeat):
                 for task in reactions:
                     await task
 
-    async def _turn(self, session_id: str, parts: tuple[Content, ...]) -> None:
+    async def _turn(self, session_id: str, parts: tuple[Content, ...], instead: Rewind | None) -> None:
         async with Spinner("thinking") as spinner:
-            items = reply.until_words(self.engine.say(session_id, parts, mode="queue"), spinner)
+            said = self.engine.say(session_id, parts, mode="queue", instead=instead)
+            items = reply.until_words(said, spinner)
             outcome = await reply.show(items, words=sys.stdout, notes=sys.stderr)
         # Words that others have queued meanwhile are answered now: at the prompt nothing runs.
         await self.engine.settled()
@@ -112,8 +115,7 @@ def converse(settings: Settings, opening: Opening, *, latest: bool) -> int:
                     runner.run(seat.hear(line))
             if seat.is_signalled:
                 return errors.INTERRUPTED
-            if seat.session_id is not None:
-                runner.run(_say_goodbye(seat, seat.session_id))
+            runner.run(seat.say_goodbye())
         finally:
             runner.run(stack.aclose())
     return errors.DONE
@@ -144,9 +146,3 @@ def _line() -> str | None:
             return None
         except KeyboardInterrupt:
             print("\n(Ctrl-D leaves)")
-
-
-async def _say_goodbye(seat: LineSeat, session_id: str) -> None:
-    """End the session; it can be taken up again at any time."""
-    await seat.engine.owned.leave(session_id)
-    print(f"Kept as {session_id}; 'holdfast chat --resume {session_id}' takes it up again.")

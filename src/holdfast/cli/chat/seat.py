@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.app import App
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
+from holdfast.engine.rewind import Rewind
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import Renewed
@@ -53,6 +55,10 @@ class ChatSeat(ABC):
     def tell(self, text: str) -> None:
         """See `Seat.tell`."""
 
+    def confirm(self, text: str) -> None:
+        """See `Seat.confirm`."""
+        self.tell(text)
+
     @abstractmethod
     async def arrive(self, session: Session | None, entries: Sequence[Entry]) -> None:
         """Show the session that is now the current one, from its log; None for one that is still to begin."""
@@ -88,19 +94,24 @@ class ChatSeat(ABC):
             if isinstance(entry.event, Renewed):
                 self.tell(entry.event.notice)
 
-    async def say(self, parts: tuple[Content, ...]) -> None:
-        await self.engine.admit(await self.begin(), parts, mode=self.busy)
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
+        session_id = await self.begin() if instead is None else instead.session_id
+        await self.engine.admit(session_id, parts, mode=self.busy, instead=instead)
 
     async def say_text(self, text: str) -> None:
         await self.say((Text(text),))
 
+    async def refuse_busy(self) -> None:
+        if self.session_id is None:
+            return
+        current = await self.engine.ground.database.read(sessions.get, self.session_id)
+        if current.lease_worker == self.engine.ground.worker_id:
+            what = "a turn" if current.summary.open_turn is not None else "a compaction"
+            raise Busy(f"{what} is under way here; let it end, or interrupt it with Ctrl-C")
+
     async def move(self, session_id: str | None, *, title: str | None = None) -> None:
         """The other session is proved whole before this one is left."""
-        if self.session_id is not None:
-            current = await self.engine.ground.database.read(sessions.get, self.session_id)
-            if current.lease_worker == self.engine.ground.worker_id:
-                what = "a turn" if current.summary.open_turn is not None else "a compaction"
-                raise Busy(f"{what} is under way here; let it end, or interrupt it with Ctrl-C")
+        await self.refuse_busy()
         proved = None if session_id is None else await self.engine.read(session_id)
         left, self.session_id = self.session_id, None
         await self.depart()
@@ -119,6 +130,12 @@ class ChatSeat(ABC):
         await self.engine.bookmark(folder_name(self.workdir), session.id)
         await self.engine.owned.keep(session.id, "it was taken up again in a chat")
         await self.arrive(session, entries)
+
+    async def say_goodbye(self) -> None:
+        """End the session; it can be taken up again at any time."""
+        if self.session_id is not None:
+            await self.engine.owned.leave(self.session_id)
+            print(f"Kept as {self.session_id}; 'holdfast chat --resume {self.session_id}' takes it up again.")
 
     async def change_model(self, name: str) -> None:
         choose.parse(name)

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from holdfast.cli.chat import blocks
 from holdfast.cli.chat.fold import call_line, folded
 from holdfast.cli.chat.paint import Paint
+from holdfast.cli.reply import taken_up
 from holdfast.engine.bus import Failed, Live, News
+from holdfast.engine.handover import asked_by
 from holdfast.interop.visible import one_line
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
@@ -222,7 +224,7 @@ def aside(event: Event) -> str | None:
         case Rewound():
             return f"[what was said after event {event.to_seq} no longer counts; the log keeps it]"
         case Recovered():
-            return f"! taken up again after a crash ({event.action}): {one_line(event.evidence)}"
+            return taken_up(event)
         case Quarantined():
             return f"! put into quarantine: {one_line(event.reason)}"
         case Compacted():
@@ -233,7 +235,8 @@ def aside(event: Event) -> str | None:
             return f"! a compaction failed: {one_line(event.reason)}"
         case ApprovalAnswered():
             reason = f": {one_line(event.reason)}" if event.reason else ""
-            return f"[{'allowed' if event.allowed else 'refused'} by {one_line(event.by)}{reason}]"
+            asked = "handing it over was " if asked_by(event) else ""
+            return f"[{asked}{'allowed' if event.allowed else 'refused'} by {one_line(event.by)}{reason}]"
         case Ended():
             return f"[the session was ended: {event.reason}]"
         case Reopened():

@@ -12,7 +12,7 @@ from holdfast.app import App
 from holdfast.assemble import window
 from holdfast.cli.chat import greeting
 from holdfast.cli.chat.asking import Asked, next_question
-from holdfast.cli.chat.cells import faint
+from holdfast.cli.chat.cells import faint, wrapped
 from holdfast.cli.chat.complete import ChatCompleter
 from holdfast.cli.chat.history import FILE, InputHistory
 from holdfast.cli.chat.keys import bindings
@@ -22,7 +22,8 @@ from holdfast.cli.chat.screen import Screen
 from holdfast.cli.chat.seat import ChatSeat
 from holdfast.cli.chat.status import status_line
 from holdfast.cli.chat.watching import Watching
-from holdfast.engine.engine import Engine, Opening
+from holdfast.engine.engine import Engine
+from holdfast.engine.opening import Opening
 from holdfast.engine.together import stop
 from holdfast.interop.visible import one_line
 from holdfast.model.entry import Entry
@@ -82,7 +83,7 @@ class Terminal(ChatSeat):
 
     def question(self) -> str:
         asked = self._question()
-        return "" if asked is None else asked.text
+        return "" if asked is None else wrapped(asked.text, self.screen.columns - 1)
 
     def status(self) -> str:
         state, spent = self._watching.state, self._watching.spent
@@ -115,6 +116,10 @@ class Terminal(ChatSeat):
 
     def tell(self, text: str) -> None:
         self._watching.tell(text)
+
+    def confirm(self, text: str) -> None:
+        if self.session_id is None:  # there is no log yet that would tell it
+            self.tell(text)
 
     # the whole of it
 
@@ -197,18 +202,18 @@ class Terminal(ChatSeat):
             self.buffer.text = text
             self.buffer.cursor_position = len(text)
 
-    def interrupt(self) -> bool:
+    def interrupt(self, *, leaving: bool = False) -> bool:
         """Ask the running turn to end, or stop a command that is at work; False if nothing runs."""
         if self._long is not None:
             self._long.cancel()
             return True
         if not self.is_working() or self.session_id is None:
             return False
-        self.start(self._interrupt(self.session_id))
+        self.start(self._interrupt(self.session_id, leaving=leaving))
         return True
 
-    async def _interrupt(self, session_id: str) -> None:
-        await self.engine.interrupt(session_id)
+    async def _interrupt(self, session_id: str, *, leaving: bool) -> None:
+        await self.engine.interrupt(session_id, leaving=leaving)
 
     def leave(self) -> None:
         """Leave once the turn has ended, which is asked to; the second time at once."""
@@ -219,7 +224,7 @@ class Terminal(ChatSeat):
         self.start(self._leave())
 
     async def _leave(self) -> None:
-        if self.interrupt():
+        if self.interrupt(leaving=True):
             self.tell("Leaving; the turn is ended first.")
             try:
                 async with asyncio.timeout(LEAVE_SECONDS):

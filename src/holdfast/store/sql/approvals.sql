@@ -28,3 +28,8 @@ WHERE session_id = :session AND allowed IS NULL;
 -- name: answers
 -- The newest answers of a session as they stand in its log: a turn has never more of them open at once.
 SELECT body FROM event WHERE session_id = :session AND kind = 'approval_answered' ORDER BY seq DESC LIMIT 50;
+
+-- name: every_open
+-- Questions of all sessions that nobody has answered yet, the oldest first.
+SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by FROM approval
+WHERE allowed IS NULL ORDER BY asked_at, session_id, call_id LIMIT :limit;

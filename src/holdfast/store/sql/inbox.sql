@@ -31,8 +31,11 @@ SELECT * FROM inbox WHERE platform = :platform AND chat = :chat AND state IN ('w
 ORDER BY number LIMIT 1;
 
 -- name: begin
--- Counts an attempt before it is made. No row: somebody else has dealt with it.
-UPDATE inbox SET state = 'working', attempts = attempts + 1 WHERE id = :id AND state IN ('waiting', 'working') RETURNING *;
+-- Counts an attempt before it is made. No row: it was dealt with, or another worker serves the platform now.
+UPDATE inbox SET state = 'working', attempts = attempts + 1
+WHERE id = :id AND state IN ('waiting', 'working')
+  AND EXISTS (SELECT 1 FROM platform WHERE platform.name = inbox.platform AND platform.worker_id = :worker)
+RETURNING *;
 
 -- name: put_back
 -- The attempt was no fault of the message: it will be made again.

@@ -34,9 +34,10 @@ SELECT * FROM outbox WHERE platform = :platform AND chat = :chat AND state IN ('
 ORDER BY number LIMIT 1;
 
 -- name: begin
--- Written before something is handed to the platform. No row: another worker is at it.
+-- Written before something is handed to the platform. No row: another worker is at it, or serves the platform now.
 UPDATE outbox SET state = 'sending', worker_id = :worker, attempts = attempts + 1
 WHERE id = :id AND (state = 'waiting' OR state = 'sending' AND worker_id = :worker)
+  AND EXISTS (SELECT 1 FROM platform WHERE platform.name = outbox.platform AND platform.worker_id = :worker)
 RETURNING *;
 
 -- name: doubt

@@ -146,3 +146,15 @@ DELETE FROM channel WHERE session_id = :id;
 
 -- name: erase
 DELETE FROM session WHERE id = :id AND lease_worker IS NULL AND trashed_at IS NOT NULL;
+
+-- name: in_hand
+-- Open sessions that a worker holds or has open, or whose turn is open, those used last first.
+SELECT session.*, worker.beat_at
+FROM session LEFT JOIN worker ON worker.id = coalesce(session.lease_worker, session.owner_worker)
+WHERE session.id IN (
+  SELECT id FROM session WHERE lease_worker IS NOT NULL
+  UNION SELECT id FROM session WHERE owner_worker IS NOT NULL
+  UNION SELECT id FROM session WHERE open_turn IS NOT NULL
+) AND session.trashed_at IS NULL AND session.ended_at IS NULL
+ORDER BY session.updated_at DESC, session.id DESC
+LIMIT :limit;

@@ -1,0 +1,153 @@
+"""Clients in Python, unmodified: the official one, LangChain and llm."""
+
+import json
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
+
+from tests.api.clients.conftest import LIMIT, plain_environment
+from tests.api.clients.talk import Talk
+from tests.api.serving import KEY, Server
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
+
+
+def weather_call() -> str:
+    return f'use tool weather {{"place": "Bonn"}}\n{uuid.uuid4().hex}'
+
+
+# the official client
+
+
+def test_openai_for_python_keeps_the_thread_of_a_chat(server: Server) -> None:
+    talk, messages = Talk(), []
+    with server.openai() as client:
+        for n, line in enumerate(talk.all):
+            messages.append({"role": "user", "content": line})
+            said = chat(client, messages, stream=bool(n % 2))
+            messages.append({"role": "assistant", "content": said})
+
+    talk.check(server, [message["content"] for message in messages[1::2]])
+
+
+def chat(client: Any, messages: list[Any], *, stream: bool) -> str:
+    made = client.chat.completions.create(model="holdfast", messages=messages, stream=stream)
+    if not stream:
+        return str(made.choices[0].message.content)
+    return "".join(chunk.choices[0].delta.content or "" for chunk in made)
+
+
+def test_openai_for_python_keeps_the_thread_of_responses(server: Server) -> None:
+    talk, replies, last = Talk(), [], None
+    with server.openai() as client:
+        for n, line in enumerate(talk.all):
+            if n % 2:
+                with client.responses.stream(model="holdfast", input=line, previous_response_id=last) as stream:
+                    done: Any = stream.until_done().get_final_response()
+            else:
+                done = client.responses.create(model="holdfast", input=line, previous_response_id=last)
+            last = done.id
+            replies.append(done.output_text)
+
+    talk.check(server, replies)
+
+
+# LangChain
+
+
+def langchain(server: Server, **more: Any) -> ChatOpenAI:
+    return ChatOpenAI(model="holdfast", base_url=f"{server.url}/v1", api_key=SecretStr(KEY), max_retries=0, **more)
+
+
+@tool
+def weather(place: str) -> str:
+    """Tells the weather."""
+    return f"Rain in {place}."
+
+
+FORMS: list[dict[str, Any]] = [{}, {"use_responses_api": True}]
+
+
+@pytest.mark.parametrize("form", [*FORMS, {"use_responses_api": True, "use_previous_response_id": True}], ids=str)
+def test_langchain_keeps_the_thread_through_compactions(server: Server, form: dict[str, Any]) -> None:
+    talk, messages, model = Talk(), [], langchain(server, **form)
+    for line in talk.all:
+        messages.append(HumanMessage(line))
+        messages.append(model.invoke(messages))
+
+    talk.check(server, [str(message.text) for message in messages[1::2]])
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_langchain_streams(server: Server, form: dict[str, Any]) -> None:
+    pieces = [str(piece.text) for piece in langchain(server, **form).stream("hello")]
+
+    assert "".join(pieces) == "You said: hello"
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_langchain_runs_its_tools(server: Server, form: dict[str, Any]) -> None:
+    model = langchain(server, **form).bind_tools([weather])
+    messages: list[Any] = [HumanMessage(weather_call())]
+    messages.append(model.invoke(messages))
+    for call in messages[-1].tool_calls:
+        messages.append(ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"]))
+
+    assert "Rain in Bonn." in str(model.invoke(messages).text)
+
+
+# llm
+
+
+@pytest.fixture
+def llm_home(server: Server, tmp_path: Path) -> Path:
+    lines = [
+        "- model_id: holdfast",
+        "  model_name: holdfast",
+        f"  api_base: {server.url}/v1",
+        "  api_key_name: holdfast",
+        "  supports_tools: true",
+        "",
+    ]
+    (tmp_path / "extra-openai-models.yaml").write_text("\n".join(lines))
+    (tmp_path / "keys.json").write_text(json.dumps({"holdfast": KEY}))
+    return tmp_path
+
+
+def llm(home: Path, *args: str, said: str = "") -> str:
+    # No plugins but its own: others that happen to be installed are not the subject.
+    environment = plain_environment(LLM_USER_PATH=str(home), LLM_LOAD_PLUGINS="")
+    command = [sys.executable, "-m", "llm", *args]
+    done = subprocess.run(
+        command, input=said, check=False, capture_output=True, text=True, timeout=LIMIT, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_llm_keeps_the_thread_through_compactions(server: Server, llm_home: Path) -> None:
+    talk = Talk()
+    typed = [f"!multi\n{line}\n!end\n" for line in talk.all]
+
+    shown = llm(llm_home, "chat", "-m", "holdfast", said="".join(typed) + "quit\n")
+
+    talk.check(server, [part for part in shown.split("> ") if part.startswith(("You said:", "done:"))])
+
+
+def test_llm_answers_in_one_piece_and_in_a_stream(llm_home: Path) -> None:
+    assert llm(llm_home, "-m", "holdfast", "hello", "--no-stream") == "You said: hello\n"
+    assert llm(llm_home, "-m", "holdfast", "hello") == "You said: hello\n"
+
+
+def test_llm_runs_its_tools(llm_home: Path) -> None:
+    functions = 'def weather(place: str) -> str:\n    "Tells the weather."\n    return f"Rain in {place}."\n'
+
+    assert "Rain in Bonn." in llm(llm_home, "-m", "holdfast", "--functions", functions, weather_call())
