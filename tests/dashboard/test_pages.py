@@ -1,11 +1,8 @@
 """Every other page in a real browser: the list, what runs, mail, schedules, health, space and fleet; read aloud, and on a phone."""
 
-import json
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -271,74 +268,31 @@ def test_space_shows_every_session_and_goes_back_in_time(page: Page, server: Ser
 # fleet
 
 
-class Answers(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        if self.headers.get("authorization") != "Bearer hfk-theirs" or self.path != "/v1/activity":
-            self.send_error(401)
-            return
-        one = {
-            "id": "hf-far",
-            "title": f"Far away {ATTACK}",
-            "source": "chat",
-            "state": "running",
-            "doing": "asking the model",
-        }
-        body = json.dumps({"at": "", "workers": [], "sessions": [one], "counts": {"running": 1}}).encode()
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def peer(port: int = 0) -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", port), Answers)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def test_a_peer_that_goes_away_is_shown_as_away_with_its_last_state(browser: Browser, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        other = stack.enter_context(peer())
-        port = other.server_address[1]
-        own = stack.enter_context(Server(tmp_path / "home"))
+    with Server(tmp_path / "other") as other, Server(tmp_path / "home") as own:
+        with other.http() as http:
+            name = session(ask(http, "hello from afar"))
+            assert http.patch(f"/v1/sessions/{name}", json={"title": f"Far away {ATTACK}"}).status_code == 200
         config = own.home / "config.toml"
-        peers = [f"http://:hfk-theirs@127.0.0.1:{port}", f"http://127.0.0.1:{port}/"]
-        config.write_text(config.read_text() + f"[fleet]\npeers = {json.dumps(peers[:1])}\n")
+        config.write_text(config.read_text() + f'[fleet]\npeers = ["http://:{KEY}@127.0.0.1:{other.port}/"]\n')
         own.stop()
         own.restart()
         context = browser.new_context()
         page = enter(context, own)
         page.goto(f"{own.url}/ui/fleet")
         expect(page.locator(".peer .pill").first).to_have_text("here")
-        expect(page.locator(".peer .lines")).to_contain_text("Far away")
-        page.goto(f"{own.url}/ui/space")
-        page.wait_for_selector("#sky[data-ready]")
-        assert any(one.get("peer") for one in page.request.get(f"{own.url}/ui/space/data").json()["sprites"])
-        stack_of_peer_closes(stack, other)
-        page.goto(f"{own.url}/ui/fleet")
+        expect(page.locator(".peer .lines")).to_contain_text(f"Far away {ATTACK}")
+        sprites = page.request.get(f"{own.url}/ui/space/data").json()["sprites"]
+        assert [one["id"] for one in sprites if one.get("peer")] == [name]
+        other.kill()
 
         expect(page.locator(".peer .pill").first).to_have_text("away")
         expect(page.locator(".peer .warning")).to_contain_text("What follows is its last state")
         expect(page.locator(".peer .lines")).to_contain_text("Far away")
-        assert "hfk-theirs" not in page.content()
+        assert KEY not in page.content()
         assert page.evaluate("window.hit") is None
         assert page.troubles == []  # type: ignore[attr-defined]
         context.close()
-
-
-def stack_of_peer_closes(stack: ExitStack, other: ThreadingHTTPServer) -> None:
-    """The peer stops listening now; the stack's own farewell finds it gone."""
-    other.shutdown()
-    other.socket.close()
 
 
 # for everybody
