@@ -42,6 +42,8 @@ def _picture(
 ) -> str:
     url = str(tokens[place].attrGet("src") or "")
     words = tokens[place].content or url
+    if not url:
+        return str(escape(words))
     return str(Markup('<a href="{}" rel="noreferrer noopener" target="_blank">▧ {}</a>').format(url, words))
 
 
@@ -49,7 +51,7 @@ def _link(
     self: RendererProtocol, tokens: Sequence[Token], place: int, options: Any, env: MutableMapping[str, Any]
 ) -> str:
     url = str(tokens[place].attrGet("href") or "")
-    return str(Markup('<a href="{}" rel="noreferrer noopener" target="_blank">').format(url))
+    return str(Markup('<a href="{}" rel="noreferrer noopener" target="_blank">').format(url)) if url else "<a>"
 
 
 def _heading(
