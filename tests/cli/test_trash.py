@@ -79,5 +79,5 @@ def test_people_see_what_would_go_and_that_nothing_went(holdfast: Holdfast, seed
 
     ran = holdfast("sessions", "prune")
     assert "old notes" in ran.out and "--yes" in ran.err
-    assert "removed 1 sessions" in holdfast("sessions", "prune", "--yes").err
+    assert "removed 1 session " in holdfast("sessions", "prune", "--yes").err
     assert "nothing has lain in the trash" in holdfast("sessions", "prune").err

@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli import face, render
 from holdfast.interop import shapes
+from holdfast.model.counted import counted
 from holdfast.model.session import Session
 from holdfast.model.times import DAY
 from holdfast.store import processes, sessions
@@ -78,7 +79,7 @@ def prune(*, trashed_days: int, yes: bool, as_json: bool) -> None:
     rows = [(one.id, render.day(one.trashed_at), str(one.message_count), one.title or one.preview) for one in found]
     render.table(("ID", "TRASHED", "MESSAGES", "TITLE"), rows, stretch=3)
     if yes:
-        return face.note(f"removed {len(found)} sessions for good; {render.size(freed)} given back")
+        return face.note(f"removed {counted(len(found), 'session')} for good; {render.size(freed)} given back")
     return face.note("nothing was removed; --yes removes these for good")
 
 
