@@ -32,6 +32,7 @@ COMMANDS = {
     "restore": "copies:restore",
     "migrate": "copies:migrate",
     "doctor": "doctor:doctor",
+    "torture": "torture:torture_",
     "model": "model:model",
 }
 
