@@ -9,6 +9,7 @@ import random
 from itertools import count
 
 from holdfast.clock import SystemClock
+from holdfast.engine.together import all_of
 from holdfast.model.errors import Busy, LeaseLost
 from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.ids import SESSION, WORKER, Ids
@@ -88,10 +89,7 @@ async def hammer(database: Database, given: Given, orders: Orders) -> None:
     await one.start()
     if given.get("dead"):
         await one.bury(given["dead"], given["held"])
-    async with asyncio.TaskGroup() as group:
-        group.create_task(one.write_to_own())
-        for session_id in given["shared"]:
-            group.create_task(one.write_to_shared(session_id))
+    await all_of(one.write_to_own(), *map(one.write_to_shared, given["shared"]))
     await database.write(workers.bury, one.worker, "it left", at=SystemClock().now())
 
 
