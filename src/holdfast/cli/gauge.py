@@ -14,10 +14,10 @@ DRAW_SECONDS = 0.2
 class Gauge:
     """Draws itself a few times a second while it is open, unless its stream is not a terminal. Clears its line at the end."""
 
-    def __init__(self, what: str, clock: Clock, stream: TextIO = sys.stderr) -> None:
+    def __init__(self, what: str, clock: Clock, stream: TextIO | None = None) -> None:
         self._what = what
         self._clock = clock
-        self._stream = stream
+        self._stream = stream or sys.stderr
         self._since = clock.monotonic()
         self._state = (0, 0, 0, 0)
         self._task: asyncio.Task[None] | None = None

@@ -7,13 +7,13 @@ import click
 import msgspec
 
 from holdfast.app import at_home
-from holdfast.cli import errors, face, render
+from holdfast.cli import errors, face, render, signals
 from holdfast.cli.spinner import Spinner
 from holdfast.clock import SystemClock
 from holdfast.interop.visible import visible
 from holdfast.torture.opening import Scratch, scratch
 from holdfast.torture.outcome import Outcome
-from holdfast.torture.torture import ROUNDS, torture
+from holdfast.torture.torture import ROUNDS, TRIALS, attempt
 
 COLUMNS = ["trial", "tried", "lost", "doubled", "leaked", "seconds", ""]
 
@@ -34,24 +34,33 @@ def torture_(*, store: str | None, seed: int | None, rounds: int, as_json: bool)
     """
     url = at_home(face.settings(), store)
     seed = secrets.randbelow(1_000_000) if seed is None else seed
+    outcomes: list[Outcome] = []
     with scratch(url) as made:
         if not as_json:
             render.out(visible(f"In {made.where}, removed afterwards; your own store is not touched. Seed {seed}."))
             render.flush()
-        outcomes = asyncio.run(_torture(made, seed, rounds))
-    if as_json:
+        status = asyncio.run(_torture(made, seed, rounds, outcomes))
+    if status == errors.INTERRUPTED:
+        face.note("interrupted; what was made for it is removed")
+    elif as_json:
         render.document(_document(made, seed, rounds, outcomes))
     else:
         _report(outcomes, seed, rounds)
-    return errors.DONE if all(one.ok for one in outcomes) else errors.FAILED
+    return status
 
 
-async def _torture(made: Scratch, seed: int, rounds: int) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    async with Spinner("tormenting"):
-        async for outcome in torture(made, SystemClock(), seed=seed, rounds=rounds):
-            outcomes.append(outcome)
-    return outcomes
+async def _torture(made: Scratch, seed: int, rounds: int, outcomes: list[Outcome]) -> int:
+    async def go() -> int:
+        for name in TRIALS:
+            async with Spinner(name):
+                outcomes.append(await attempt(name, made, SystemClock(), seed=seed, rounds=rounds))
+        return errors.DONE if all(one.ok for one in outcomes) else errors.FAILED
+
+    return await signals.unless_signalled(go(), _at_once)
+
+
+async def _at_once() -> None:
+    """Nothing is to be finished first."""
 
 
 def _report(outcomes: list[Outcome], seed: int, rounds: int) -> None:

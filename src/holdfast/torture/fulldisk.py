@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+from holdfast.torture.filler import SIZES
 from holdfast.torture.opening import SQLITE
 from holdfast.torture.outcome import Outcome, Stage
 from holdfast.torture.start import started
@@ -30,6 +31,8 @@ async def full_disk(stage: Stage, outcome: Outcome) -> None:
     refused = [line for line in child.lines if "refused" in line]
     outcome.count("messages", len(said))
     outcome.count("refused", len(refused))
+    if len(refused) < len(SIZES):
+        outcome.lose("a full disk was not told of")
     if readable != len(said) - 1:
         outcome.lose(f"{readable} of {len(said) - 1} messages could be read while the disk was full")
     for number in sorted(set(said) - set(stored)):

@@ -1,6 +1,7 @@
 """A turn is killed before, inside and after each of its commits, one process after another, and taken up each time."""
 
 import asyncio
+import signal
 
 from holdfast.store.database import Database
 from holdfast.torture import proof
@@ -36,7 +37,7 @@ async def _play(stage: Stage, nth: int, when: When) -> tuple[list[Head], bool]:
     async with started("player", stage.given(nth=nth, when=when)) as child:
         code = await child.end()
         survived = any("survived" in line for line in child.lines)
-        if code != -9 and not survived:
+        if code != -signal.SIGKILL and not survived:
             await child.end_well()
         return [tuple(head) for line in child.lines for head in line.get("heads", ())], survived
 

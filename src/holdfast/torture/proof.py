@@ -48,6 +48,9 @@ def turns_are_whole(session_id: str, entries: Sequence[Entry], marks: int, outco
             outcome.double(f"turn {turn_id} of {session_id} was said {said[turn_id]} and ended {ended[turn_id]} times")
         if not ended[turn_id]:
             outcome.lose(f"turn {turn_id} of {session_id} has no end")
+    for event in events:
+        if isinstance(event, TurnEnded) and event.outcome != "done":
+            outcome.lose(f"turn {event.turn_id} of {session_id} ended as {event.outcome}: {event.reason}")
     parts = [part for event in events if isinstance(event, ModelSaid) for part in event.parts]
     asked = [part.id for part in parts if isinstance(part, ToolCall)]
     results = [event for event in events if isinstance(event, ToolEnded)]

@@ -75,9 +75,10 @@ class Child:
                 await self._bell.wait()
 
     async def kill(self) -> None:
-        """As an OOM killer does it."""
+        """As an OOM killer does it. Raises Failed if it had come to a bad end by itself."""
         self.signal(signal.SIGKILL)
-        await self.end()
+        if await self.end() != -signal.SIGKILL:
+            await self.end_well()
 
     async def end(self) -> int:
         """Its exit status, once all it said has been heard; what a signal ended has that with a minus."""

@@ -1,7 +1,6 @@
-"""Runs the trials one after another, each on a store of its own, and tells what came of them."""
+"""The trials there are, and how one of them is run on a store of its own."""
 
 import random
-from collections.abc import AsyncIterator
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.times import Clock
@@ -26,22 +25,19 @@ TRIALS: dict[str, Trial] = {
 ROUNDS = 20
 
 
-async def torture(
-    scratch: Scratch, clock: Clock, *, seed: int, rounds: int = ROUNDS, opener: str = DEFAULT, only: str | None = None
-) -> AsyncIterator[Outcome]:
-    """The outcome of each trial. The seed decides what is chosen in it; how fast the machine is it cannot decide."""
-    for number, (name, trial) in enumerate(TRIALS.items()):
-        if only not in (None, name):
-            continue
-        outcome = Outcome(name)
-        url, folder = scratch.new(str(number))
-        stage = Stage(url, opener, folder, random.Random(f"{seed} {name}"), rounds)
-        since = clock.monotonic()
-        try:
-            await trial(stage, outcome)
-        except TimeoutError:
-            outcome.broken = "something hung"
-        except (HoldfastError, Failed, AssertionError, OSError) as e:
-            outcome.broken = f"{type(e).__name__}: {e}"
-        outcome.seconds = clock.monotonic() - since
-        yield outcome
+async def attempt(
+    name: str, scratch: Scratch, clock: Clock, *, seed: int, rounds: int = ROUNDS, opener: str = DEFAULT
+) -> Outcome:
+    """What comes of a trial. The seed decides what is chosen in it; how fast the machine is it cannot decide."""
+    outcome = Outcome(name)
+    url, folder = scratch.new(name.replace(" ", "-"))
+    stage = Stage(url, opener, folder, random.Random(f"{seed} {name}"), rounds)
+    since = clock.monotonic()
+    try:
+        await TRIALS[name](stage, outcome)
+    except TimeoutError:
+        outcome.broken = "something hung"
+    except (HoldfastError, Failed, AssertionError, OSError) as e:
+        outcome.broken = f"{type(e).__name__}: {e}"
+    outcome.seconds = clock.monotonic() - since
+    return outcome
