@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -26,11 +27,22 @@ KILLS = max(5, ROUNDS // 20)
 SCRIPT = {"steps": [{"say": "All is well, and all will be well.", "delay_seconds": 0.002}], "loop": True}
 
 
-def start(folder: Path) -> "subprocess.Popen[bytes]":
+def start(folder: Path, out: str = "out.jsonl") -> "subprocess.Popen[bytes]":
+    line = ["batch", "p.jsonl", "--workers", "6", "--out", out, "--json"]
+    return holdfast(folder, *line)
+
+
+def holdfast(folder: Path, *line: str) -> "subprocess.Popen[bytes]":
     env = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     env |= {"HOME": str(folder), "HOLDFAST_HOME": str(folder / "home"), "HOLDFAST_MODEL": f"scripted:{folder}/s.json"}
-    line = [sys.executable, "-m", "holdfast", "batch", "p.jsonl", "--workers", "6", "--out", "out.jsonl", "--json"]
-    return subprocess.Popen(line, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    whole = [sys.executable, "-m", "holdfast", *line]
+    return subprocess.Popen(whole, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def set_up(folder: Path, count: int) -> None:
+    (folder / "s.json").write_text(json.dumps(SCRIPT))
+    asked = [{"prompt": f"Number {number}", "id": f"n{number}"} for number in range(count)]
+    (folder / "p.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in asked))
 
 
 def lines(folder: Path) -> list[bytes]:
@@ -53,9 +65,7 @@ def kill_at(folder: Path, count: int) -> None:
 
 
 def test_promise_1_a_batch_killed_at_any_moment_plays_each_prompt_once(tmp_path: Path) -> None:
-    (tmp_path / "s.json").write_text(json.dumps(SCRIPT))
-    asked = [{"prompt": f"Number {number}", "id": f"n{number}"} for number in range(PROMPTS)]
-    (tmp_path / "p.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in asked))
+    set_up(tmp_path, PROMPTS)
     chance = random.Random(PROMPTS)
     seen: set[bytes] = set()
     for kill in range(1, KILLS + 1):
@@ -73,7 +83,59 @@ def test_promise_1_a_batch_killed_at_any_moment_plays_each_prompt_once(tmp_path:
     assert [json.loads(line)["line"] for line in results] == list(range(1, PROMPTS + 1))
     assert seen <= set(results), "what was finished stayed as it was"
     assert {json.loads(line)["status"] for line in results} == {"done"}
-    asyncio.run(check(tmp_path, {json.loads(line)["session_id"]: json.loads(line)["id"] for line in results}))
+    asyncio.run(check(tmp_path, names(results)))
+
+
+def test_a_batch_that_is_interrupted_says_so_and_goes_on_with_the_next_run(tmp_path: Path) -> None:
+    set_up(tmp_path, 200)
+    with start(tmp_path) as process:
+        wait_until(lambda: len(lines(tmp_path)) > 20, "results come")
+        os.kill(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert json.loads(said)["interrupted"]
+    finished = lines(tmp_path)
+    with start(tmp_path) as process:
+        said, complaints = process.communicate(timeout=60)
+
+    assert process.returncode == 0, complaints
+    assert json.loads(said)["finished_before"] >= len(finished)
+    assert set(finished) <= set(lines(tmp_path))
+    asyncio.run(check(tmp_path, names(lines(tmp_path))))
+
+
+def test_two_batches_on_one_store_share_the_work(tmp_path: Path) -> None:
+    set_up(tmp_path, 200)
+    with start(tmp_path) as one, start(tmp_path, "other.jsonl") as other:
+        for process in (one, other):
+            _, complaints = process.communicate(timeout=120)
+            assert process.returncode == 0, complaints
+
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "other.jsonl").read_bytes()
+    asyncio.run(check(tmp_path, names(lines(tmp_path))))
+
+
+def test_what_a_killed_batch_left_under_way_any_worker_finishes(tmp_path: Path) -> None:
+    set_up(tmp_path, 200)
+    kill_at(tmp_path, 20)
+    with holdfast(tmp_path, "janitor", "--once") as janitor:
+        assert janitor.wait(60) == 0
+    with holdfast(tmp_path, "sessions", "stats", "--json") as stats:
+        said, _ = stats.communicate(timeout=60)
+    census = json.loads(said)
+    assert census["leaked"] == 0
+    assert census["open"] == 0
+    with start(tmp_path) as process:
+        said, complaints = process.communicate(timeout=60)
+
+    assert process.returncode == 0, complaints
+    assert json.loads(said)["finished_before"] == census["total"]
+    asyncio.run(check(tmp_path, names(lines(tmp_path))))
+
+
+def names(results: list[bytes]) -> dict[str, str]:
+    """The id of each prompt, by its session."""
+    return {json.loads(line)["session_id"]: json.loads(line)["id"] for line in results}
 
 
 async def check(folder: Path, names: dict[str, str]) -> None:
@@ -93,4 +155,4 @@ async def check(folder: Path, names: dict[str, str]) -> None:
     finally:
         await database.close()
     census = take_census(counts, [])
-    assert (census.total, census.by_reason) == (PROMPTS, Counter(batch_complete=PROMPTS))
+    assert (census.total, census.by_reason) == (len(names), Counter(batch_complete=len(names)))

@@ -79,7 +79,9 @@ def _report(outcomes: list[Outcome], seed: int, rounds: int) -> None:
 def _row(one: Outcome) -> list[str]:
     if one.skipped:
         return [one.name, "skipped", "", "", "", "", one.skipped]
-    tried = ", ".join(f"{count:,} {what}" for what, count in one.tried.items())
+    tried = ", ".join(
+        f"{count:,} {what.removesuffix('s') if count == 1 else what}" for what, count in one.tried.items()
+    )
     counts = [str(number) for number in (one.lost, one.doubled, one.leaked)]
     return [one.name, tried, *counts, f"{one.seconds:.1f}", "broken" if one.broken else one.note]
 

@@ -62,7 +62,7 @@ def scratch(url: str) -> Iterator[Scratch]:
     """Room for stores beside the one at the address, which is neither read nor written."""
     beside = _existing(Path(url.removeprefix(SQLITE)).parent) if url.startswith(SQLITE) else None
     if beside is None:
-        _need_psycopg()
+        _see_whether_it_can_be_done(url)
     try:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=beside))
     except OSError as e:
@@ -88,8 +88,13 @@ def _existing(folder: Path) -> Path:
     return folder
 
 
-def _need_psycopg() -> None:
+def _see_whether_it_can_be_done(url: str) -> None:
+    """Raise what keeps us from making schemas in the database, before anybody is told that it was begun."""
     try:
         import psycopg  # noqa: F401 - only to see whether it is there
     except ImportError as e:
         raise Unsupported(f"the driver of PostgreSQL is not installed ({e}): pip install 'holdfast[postgres]'") from e
+    from holdfast.store.postgres_scratch import schema
+
+    with schema(url):
+        pass
