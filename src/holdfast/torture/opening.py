@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
-from holdfast.model.errors import Unsupported
 from holdfast.store.database import Database
 from holdfast.store.private import translate
 
@@ -90,10 +89,6 @@ def _existing(folder: Path) -> Path:
 
 def _see_whether_it_can_be_done(url: str) -> None:
     """Raise what keeps us from making schemas in the database, before anybody is told that it was begun."""
-    try:
-        import psycopg  # noqa: F401 - only to see whether it is there
-    except ImportError as e:
-        raise Unsupported(f"the driver of PostgreSQL is not installed ({e}): pip install 'holdfast[postgres]'") from e
     from holdfast.store.postgres_scratch import schema
 
     with schema(url):
