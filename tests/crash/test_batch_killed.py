@@ -16,10 +16,12 @@ from holdfast.engine.census import take_census
 from holdfast.model.event import Ended, ModelSaid, TurnEnded, UserSaid
 from holdfast.model.message import text_of
 from holdfast.store import log, sessions
+from holdfast.store.postgres import open_postgres
 from holdfast.store.sqlite import open_sqlite
 from holdfast.store.verify import verify
 from tests.crash.effort import ROUNDS, limit
 from tests.crash.programs import wait_until
+from tests.postgres.cluster import cluster
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(limit(5))]
 PROMPTS = max(300, ROUNDS * 10)
@@ -133,14 +135,29 @@ def test_what_a_killed_batch_left_under_way_any_worker_finishes(tmp_path: Path) 
     asyncio.run(check(tmp_path, names(lines(tmp_path))))
 
 
+def test_on_postgresql_a_killed_batch_goes_on_too(tmp_path: Path) -> None:
+    set_up(tmp_path, 100)
+    url = cluster().new_database()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text(f'store = "{url}"\n')
+    for count in (10, 60):
+        kill_at(tmp_path, count)
+    with start(tmp_path) as process:
+        said, complaints = process.communicate(timeout=120)
+
+    assert process.returncode == 0, complaints
+    assert json.loads(said)["finished_before"] >= 60
+    asyncio.run(check(tmp_path, names(lines(tmp_path)), url))
+
+
 def names(results: list[bytes]) -> dict[str, str]:
     """The id of each prompt, by its session."""
     return {json.loads(line)["session_id"]: json.loads(line)["id"] for line in results}
 
 
-async def check(folder: Path, names: dict[str, str]) -> None:
+async def check(folder: Path, names: dict[str, str], url: str = "") -> None:
     """Each prompt has one session, was said once, answered whole once, and has ended as complete."""
-    database = await open_sqlite(folder / "home" / "holdfast.db")
+    database = await (open_postgres(url) if url else open_sqlite(folder / "home" / "holdfast.db"))
     try:
         counts = await database.read(sessions.stats)
         assert (await verify(database, None)).ok

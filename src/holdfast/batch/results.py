@@ -90,12 +90,7 @@ class ResultFile:
     def finish(self) -> None:
         """Put the lines into the order of the prompts, for good."""
         places = sorted(self._places.items())
-        if [start for _, (start, _) in places] != sorted(start for _, (start, _) in places):
-            self._replace((number, os.pread(self._file, length, start)) for number, (start, length) in places)
-        try:
-            os.fsync(self._file)
-        except OSError as e:
-            raise translate(e, self.path) from e
+        self._replace((number, os.pread(self._file, length, start)) for number, (start, length) in places)
 
     def close(self) -> None:
         os.close(self._file)

@@ -1,10 +1,12 @@
 """How far long work has come, on one line of a terminal: a bar, how many, how fast, and how long it will take."""
 
 import asyncio
+import shutil
 import sys
 from types import TracebackType
 from typing import TextIO
 
+from holdfast.cli import render
 from holdfast.model.times import Clock
 
 WIDTH = 24
@@ -44,7 +46,8 @@ class Gauge:
     async def _draw(self) -> None:
         while True:
             seconds = self._clock.monotonic() - self._since
-            self._stream.write(f"\r\x1b[2K{line(self._what, *self._state, seconds)}")
+            room = shutil.get_terminal_size().columns - 1  # a line that is broken could not be drawn over
+            self._stream.write(f"\r\x1b[2K{render.cut(line(self._what, *self._state, seconds), room)}")
             self._stream.flush()
             await asyncio.sleep(DRAW_SECONDS)
 
