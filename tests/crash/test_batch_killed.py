@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.engine.census import take_census
-from holdfast.model.event import Ended, ModelSaid, TurnEnded, UserSaid
+from holdfast.model.event import Ended, ModelSaid, Recovered, TurnEnded, UserSaid
 from holdfast.model.message import text_of
 from holdfast.store import log, sessions
 from holdfast.store.postgres import open_postgres
@@ -26,7 +26,7 @@ from tests.postgres.cluster import cluster
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(limit(5))]
 PROMPTS = max(300, ROUNDS * 10)
 KILLS = max(5, ROUNDS // 20)
-SCRIPT = {"steps": [{"say": "All is well, and all will be well.", "delay_seconds": 0.002}], "loop": True}
+SCRIPT = {"steps": [{"say": "All is well, and all will be well.", "delay_seconds": 0.01}], "loop": True}
 
 
 def start(folder: Path, out: str = "out.jsonl") -> "subprocess.Popen[bytes]":
@@ -56,12 +56,12 @@ def lines(folder: Path) -> list[bytes]:
     return [line for line in found if line.endswith(b"\n")]
 
 
-def kill_at(folder: Path, count: int) -> None:
-    """Let it play until there are more results than that."""
+def kill_at(folder: Path, count: int) -> bool:
+    """Let it play until there are more results than that, and kill it; whether it was still at it."""
     with start(folder) as process:
         try:
             wait_until(lambda: process.poll() is not None or len(lines(folder)) > count, "results come")
-            assert process.poll() is None, "it is killed before it is done"
+            return process.poll() is None
         finally:
             process.kill()
 
@@ -70,9 +70,10 @@ def test_promise_1_a_batch_killed_at_any_moment_plays_each_prompt_once(tmp_path:
     set_up(tmp_path, PROMPTS)
     chance = random.Random(PROMPTS)
     seen: set[bytes] = set()
+    killed = 0
     for kill in range(1, KILLS + 1):
         wanted = kill * PROMPTS // (KILLS + 1) - chance.randrange(PROMPTS // (KILLS + 1))
-        kill_at(tmp_path, wanted)
+        killed += kill_at(tmp_path, wanted)
         seen.update(lines(tmp_path))
         with (tmp_path / "out.jsonl").open("ab") as out:
             out.write(b'{"line": 5, "ba')  # what a power cut may leave
@@ -80,6 +81,7 @@ def test_promise_1_a_batch_killed_at_any_moment_plays_each_prompt_once(tmp_path:
         said, complaints = last.communicate()
 
     assert last.returncode == 0, complaints
+    assert killed > 0, "it was killed before it was done"
     assert json.loads(said)["finished_before"] > 0
     results = lines(tmp_path)
     assert [json.loads(line)["line"] for line in results] == list(range(1, PROMPTS + 1))
@@ -148,6 +150,43 @@ def test_on_postgresql_a_killed_batch_goes_on_too(tmp_path: Path) -> None:
     assert process.returncode == 0, complaints
     assert json.loads(said)["finished_before"] >= 60
     asyncio.run(check(tmp_path, names(lines(tmp_path)), url))
+
+
+def test_a_prompt_that_brings_every_worker_down_is_given_up_and_can_be_tried_again(tmp_path: Path) -> None:
+    set_up(tmp_path, 1)
+    (tmp_path / "s.json").write_text(json.dumps({"steps": [{"say": "Let me", "hang": True}]}))
+    for attempt in range(4):
+        with start(tmp_path) as process:
+            try:
+                wait_until(lambda: asyncio.run(taken_up(tmp_path)) == attempt, "its turn is begun or taken up")  # noqa: B023 - it is waited for here
+            finally:
+                process.kill()
+    with start(tmp_path) as process:
+        said, _ = process.communicate(timeout=60)
+    [failure] = json.loads(said)["failures"]
+    assert process.returncode == 1
+    assert failure["error"]["code"] == "quarantined"
+    assert json.loads(lines(tmp_path)[0])["status"] == "failed"
+
+    (tmp_path / "s.json").write_text(json.dumps(SCRIPT))
+    with holdfast(tmp_path, "batch", "p.jsonl", "--out", "out.jsonl", "--retry-failed") as process:
+        _, complaints = process.communicate(timeout=60)
+
+    assert process.returncode == 0, complaints
+    asyncio.run(check(tmp_path, names(lines(tmp_path))))
+
+
+async def taken_up(folder: Path) -> int | None:
+    """How often the turn of the only session was taken up; None while there is none."""
+    if not (folder / "home" / "holdfast.db").exists():
+        return None
+    database = await open_sqlite(folder / "home" / "holdfast.db")
+    try:
+        page = await database.read(sessions.list_page, sessions.EVERYTHING, limit=1)
+        events = [entry.event for one in page.sessions for entry in await database.read(log.read, one.id)]
+        return sum(isinstance(event, Recovered) for event in events) if events else None
+    finally:
+        await database.close()
 
 
 def names(results: list[bytes]) -> dict[str, str]:

@@ -6,7 +6,6 @@ It ends when whoever started it does: its standard input is read all the time, a
 import asyncio
 import json
 import os
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -63,13 +62,13 @@ Program = Callable[[Database, Given, Orders], Awaitable[None]]
 
 
 def main(program: Program) -> None:
-    """Run a program on the store that the command line names."""
-    given: Given = json.loads(sys.argv[1])
-    asyncio.run(_run(program, given))
+    """Run a program on the store that the first line of standard input names: its address may hold a password."""
+    asyncio.run(_run(program))
 
 
-async def _run(program: Program, given: Given) -> None:
+async def _run(program: Program) -> None:
     orders = Orders()
+    given: Given = json.loads(await orders.next())
     database = await load(given["opener"])(given["url"])
     try:
         await program(database, given, orders)

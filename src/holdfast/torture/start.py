@@ -101,10 +101,11 @@ class Child:
 async def started(program: str, given: Mapping[str, Any], before: Sequence[str] = ()) -> AsyncIterator[Child]:
     """A program of this package in a process of its own. `before` is what starts it."""
     # -P: what lies in the folder that we were called from is none of our modules.
-    line = [*before, sys.executable, "-P", "-m", f"holdfast.torture.{program}", json.dumps(given)]
+    line = [*before, sys.executable, "-P", "-m", f"holdfast.torture.{program}"]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*line, stdin=pipe, stdout=pipe, stderr=pipe, limit=LONGEST_LINE)
     child = Child(program, process)
+    child.tell(json.dumps(given))
     try:
         yield child
     finally:
