@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 LIMIT_SECONDS = 120.0
@@ -52,7 +52,8 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:
-            os.kill(self._process.pid, number)
+            with suppress(ProcessLookupError):  # it has ended, and we are about to hear of it
+                os.kill(self._process.pid, number)
 
     async def hear(self, what: str) -> Line:
         """The next line that says this. Raises Failed if the program ends without saying it."""
