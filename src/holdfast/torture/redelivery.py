@@ -47,8 +47,7 @@ async def _bring(stage: Stage, requests: list[list[str]], brought: Brought, outc
         if killed:
             await child.until(lambda lines: len(lines) > wanted)
             await asyncio.sleep(seconds)
-            await child.kill()
-            outcome.count("kills")
+            outcome.count("kills", await child.kill())
         else:
             await child.hear("all")
             await child.end_well()

@@ -75,11 +75,13 @@ class Child:
                 self._bell.clear()
                 await self._bell.wait()
 
-    async def kill(self) -> None:
-        """As an OOM killer does it. Raises Failed if it had come to a bad end by itself."""
+    async def kill(self) -> bool:
+        """As an OOM killer does it; False if it had ended before. Raises Failed if that was a bad end."""
         self.signal(signal.SIGKILL)
-        if await self.end() != -signal.SIGKILL:
-            await self.end_well()
+        if await self.end() == -signal.SIGKILL:
+            return True
+        await self.end_well()
+        return False
 
     async def end(self) -> int:
         """Its exit status, once all it said has been heard; what a signal ended has that with a minus."""

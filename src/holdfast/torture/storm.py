@@ -35,8 +35,7 @@ async def storm(stage: Stage, outcome: Outcome) -> None:
             victim = living.pop(stage.chance.randrange(AT_ONCE))
             await victim.until(lambda lines: any("said" in line for line in lines))
             await asyncio.sleep(stage.chance.uniform(0, LONGEST_LIFE))
-            await victim.kill()
-            outcome.count("kills")
+            outcome.count("kills", await victim.kill())
             living.append(await start(victim.lines))
         for child in living:
             await child.until(lambda lines: any("said" in line for line in lines))
