@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {  # layer -> the layers below it; faces never
     "pages": BELOW_FACES | FACES | {"app", "assemble", "config"},
     "serve": BELOW_FACES | FACES | {"app", "assemble", "config", "logs", "pages"},
     "library": BELOW_FACES | {"app", "assemble", "config", "logs"},
-    "cli": BELOW_FACES | {"slash", "app", "assemble", "config", "library", "logs", "serve", "cron"},
+    "cli": BELOW_FACES | {"slash", "app", "assemble", "config", "library", "logs", "serve", "cron", "batch", "torture"},
     "__init__": {"library"},
     "__main__": {"cli"},
 }

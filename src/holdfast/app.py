@@ -173,6 +173,17 @@ def backup_store(settings: Settings, target: Path, *, replace: bool, on_progress
             remove(taken)
 
 
+def at_home(settings: Settings, url: str | None) -> str:
+    """The whole address of a store: the one that is set, or another. Raises Invalid for what is no address, Unsupported without its driver."""
+    url = url or settings.store
+    if url.startswith("sqlite:///") and url != "sqlite:///":
+        return f"sqlite:///{settings.home / Path(url.removeprefix('sqlite:///')).expanduser()}"
+    if url.startswith(("postgresql://", "postgres://")):
+        _need_psycopg()
+        return url
+    raise Invalid("a store is named as sqlite:///path or postgresql://user@host/database")
+
+
 def _nobody(worker: "Worker") -> bool:
     return False
 

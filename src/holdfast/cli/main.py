@@ -25,12 +25,14 @@ COMMANDS = {
     "compact": "compact:compact",
     "gateway": "gateway:gateway",
     "cron": "cron:cron",
+    "batch": "batch:batch",
     "workers": "liveness:workers_",
     "janitor": "liveness:janitor",
     "backup": "copies:backup",
     "restore": "copies:restore",
     "migrate": "copies:migrate",
     "doctor": "doctor:doctor",
+    "torture": "torture:torture_",
     "model": "model:model",
 }
 

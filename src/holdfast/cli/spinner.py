@@ -12,9 +12,9 @@ FRAME_SECONDS = 0.1
 class Spinner:
     """Turns while it is open, unless its stream is not a terminal. Stopping it clears its line."""
 
-    def __init__(self, what: str, stream: TextIO = sys.stderr) -> None:
+    def __init__(self, what: str, stream: TextIO | None = None) -> None:
         self._what = what
-        self._stream = stream
+        self._stream = stream or sys.stderr
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Spinner":

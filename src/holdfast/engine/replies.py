@@ -11,7 +11,7 @@ from holdfast.model.event import ApprovalAsked, Ended, Event, ModelSaid, ToolEnd
 from holdfast.model.ids import derive
 from holdfast.model.message import File, Image, ToolCall, text_of
 from holdfast.model.session import Session
-from holdfast.store import log, outbox, schedules
+from holdfast.store import keys, log, outbox, schedules
 from holdfast.store.database import Transaction
 from holdfast.store.leases import Lease
 from holdfast.store.outbox import Address, Choice, Message
@@ -21,6 +21,8 @@ SILENT = "(The model had nothing to say.)"
 ALLOW = "allow"
 DENY = "deny"
 ARGUMENTS_SHOWN = 300
+BATCH = "batch"
+"""The caller in whose name a batch asks; its requests in a session are numbered."""
 
 
 def of_turn(entries: Sequence[Entry], turn_id: str) -> list[Event]:
@@ -74,6 +76,8 @@ def ended(
         state: schedules.SlotState = "done" if end.outcome == "done" else "failed"
         if schedules.close_slot(tx, session.id, end.turn_id, state, end.reason, at=at):
             return log.append(tx, lease, [Ended(reason="cron_complete")], at=at)
+    if session.summary.source == "batch" and end.turn_id in keys.asked(tx, session.id, BATCH):
+        return log.append(tx, lease, [Ended(reason="batch_complete")], at=at)
     return session
 
 

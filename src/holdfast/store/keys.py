@@ -35,3 +35,8 @@ def anywhere(tx: Transaction, caller: str, key: str) -> Bound | None:
     """What the caller used the key for, in whichever session: for requests that do not say to which they belong."""
     row = tx.one("keys.anywhere", caller=caller, key=key)
     return None if row is None else Bound(*row)  # type: ignore[arg-type] # the schema checks the types
+
+
+def asked(tx: Transaction, session_id: str, caller: str) -> list[str]:
+    """The turns that a caller asked for in a session, for one who numbers its requests."""
+    return [cast("str", row[0]) for row in tx.all("keys.asked", session=session_id, caller=caller)]

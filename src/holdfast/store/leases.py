@@ -12,6 +12,7 @@ from typing import cast
 import msgspec
 
 from holdfast.model.errors import Busy, Conflict, NotFound
+from holdfast.store import workers
 from holdfast.store.database import Transaction
 
 
@@ -34,7 +35,10 @@ def take(tx: Transaction, session_id: str, worker_id: str) -> Lease:
     if holder is not None and holder[0] == worker_id:
         return Lease(session_id, worker_id, cast("int", holder[1]))
     if holder is not None and holder[0] is None:
-        raise Conflict(f"{worker_id} is not registered or was declared dead; it can hold no session")
+        worker = workers.get(tx, worker_id)
+        if worker is None or worker.ended_at is not None:
+            raise Conflict(f"{worker_id} is not registered or was declared dead; it can hold no session")
+        return take(tx, session_id, worker_id)  # whoever held it was buried between the two questions
     raise busy(tx, session_id)
 
 

@@ -14,3 +14,9 @@ WHERE session_id = :session AND caller = :caller AND key = :key;
 SELECT session_id, request, turn_id FROM idempotency
 WHERE caller = :caller AND key = :key
 ORDER BY at DESC LIMIT 1;
+
+-- name: asked
+-- The turns that a caller asked for in a session under numbers as keys, in their order.
+SELECT turn_id FROM idempotency
+WHERE session_id = :session AND caller = :caller
+ORDER BY length(key), key;

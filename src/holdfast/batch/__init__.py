@@ -1,0 +1,1 @@
+"""Many prompts from a file, each in a session of its own, with one line of results for each."""

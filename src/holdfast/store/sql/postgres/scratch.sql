@@ -1,0 +1,5 @@
+-- name: create
+CREATE SCHEMA {schema};
+
+-- name: drop
+DROP SCHEMA {schema} CASCADE;
