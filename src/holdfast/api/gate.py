@@ -51,7 +51,7 @@ class Rules:
         """A page of a stranger can make a browser send requests here under the stranger's name, but not under ours."""
         name = (host or "").rpartition(":")[0] if re.search(r":\d+$", host or "") else host or ""
         name = name.strip("[]").lower()
-        if name in self._hosts or _is_address(name):
+        if name in self._hosts or "*" in self._hosts or _is_address(name):
             return
         raise Refusal(
             403, "host_not_allowed", f"this server does not go by the name {name!r}; [api] hosts lets it", "host"

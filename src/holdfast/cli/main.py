@@ -25,6 +25,7 @@ COMMANDS = {
     "compact": "compact:compact",
     "gateway": "gateway:gateway",
     "cron": "cron:cron",
+    "broker": "broker:broker",
     "workers": "liveness:workers_",
     "janitor": "liveness:janitor",
     "backup": "copies:backup",
