@@ -44,6 +44,7 @@ class Splice:
 
     def __init__(self) -> None:
         self._frames = Frames()
+        self._is_done = False
 
     def begin(self) -> None:
         """Another worker begins to tell."""
@@ -55,10 +56,16 @@ class Splice:
 
     def _news(self, frame: bytes) -> bytes:
         text = next((line.removeprefix(DATA) for line in frame.split(b"\n") if line.startswith(DATA)), b"")
-        if not text or text == DONE:
+        if self._is_done:
+            return b""
+        self._is_done = text == DONE
+        if not text or self._is_done:
             return frame
-        data = msgspec.json.decode(text)
-        if isinstance(data, dict) and _code(data) == LEAVING:
+        try:
+            data = msgspec.json.decode(text, type=dict[str, Any])
+        except msgspec.DecodeError:
+            return frame  # none of ours
+        if _code(data) == LEAVING:
             raise Cut
         return self._told(frame, data)
 

@@ -26,11 +26,10 @@ from holdfast.model.errors import HoldfastError, RateLimited, Unavailable
 from holdfast.model.times import micros
 
 logger = logging.getLogger(__name__)
-SHORT_LIFE = 30.0
+SHORT_LIFE = 10.0
 """A worker that died sooner counts as one that fails."""
 PATIENCE = 3
 """How many such deaths in a row are answered at once; after that, each start waits twice as long as the one before."""
-LONGEST_WAIT = 30.0
 GIVE_UP = 8
 """After so many, nobody but a request starts it again."""
 
@@ -42,6 +41,8 @@ class Rules:
     idle_seconds: float
     stop_seconds: float
     requests: int
+    longest_wait: float = 30.0
+    """Before a worker is started that has died again and again."""
 
 
 WAKE = "wake"
@@ -193,7 +194,7 @@ class Tenant:
         if self.worker is not None:
             self._note_death()
         if self.deaths > PATIENCE:
-            await asyncio.sleep(min(LONGEST_WAIT, 0.5 * 2 ** (self.deaths - PATIENCE)))
+            await asyncio.sleep(min(self._rules.longest_wait, 0.5 * 2 ** (self.deaths - PATIENCE)))
         try:
             self.worker = await self._start(self.user)
         except Unavailable:
