@@ -11,10 +11,14 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
+import msgspec
 
 from holdfast.broker import admin, worker
 from holdfast.broker.places import Places
+from holdfast.broker.users import Users
 from holdfast.config import read
+from holdfast.dashboard.door import Seal
+from holdfast.identity import started
 from tests.api.serving import SCRIPTS
 from tests.crash.programs import Hung, Process, wait_until
 
@@ -47,9 +51,20 @@ class Brokers:
     def model(self, name: str) -> str:
         return f"scripted:{self.home}/{name}.json"
 
-    def add(self, name: str, at: int = 1) -> str:
-        _, self.keys[name] = admin.add(self.settings, name, None, at)
-        return self.keys[name]
+    def add(self, name: str, at: int = 1) -> None:
+        if self._python == (sys.executable,):
+            _, self.keys[name] = admin.add(self.settings, name, None, at)
+        else:
+            self.keys[name] = self.command("add", name, "--json")["key"]
+
+    def command(self, *words: str) -> Any:
+        """What `holdfast broker …` prints as JSON."""
+        command = (*self._python, "-m", "holdfast", "--home", str(self.home), "broker", *words)
+        return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+
+    def users_cookie(self, name: str) -> str:
+        """The name of the cookie of a user's dashboard."""
+        return Seal(Users(self.places.users).get(name).worker_key).cookie
 
     def start(self) -> None:
         self.process = Process(
@@ -88,10 +103,10 @@ class Brokers:
         """What the worker of a user has written down, if it runs."""
         path = self.places.run(name) / "state.json"
         try:
-            found = worker.msgspec.json.decode(path.read_bytes(), type=worker.State)
+            found = msgspec.json.decode(path.read_bytes(), type=worker.State)
         except FileNotFoundError:
             return None
-        return found if worker.started(found.pid) == found.started else None
+        return found if started(found.pid) == found.started else None
 
     def pid(self, name: str) -> int:
         found = self.state(name)
@@ -113,8 +128,8 @@ class Brokers:
         wait_until(lambda: self.state(name) is None, f"the worker of {name} ends")
 
     def status(self) -> dict[str, Any]:
-        command = (*self._python, "-m", "holdfast", "--home", str(self.home), "broker", "status", "--json")
-        return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        found: dict[str, Any] = self.command("status", "--json")
+        return found
 
     def __enter__(self) -> Self:
         return self

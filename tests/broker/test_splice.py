@@ -108,6 +108,21 @@ def test_events_of_a_response_are_told_by_their_numbers() -> None:
     assert splice.take(b"".join(events)) == b"".join(events[3:])
 
 
+@given(text=st.text(min_size=1, max_size=60), cuts=st.lists(st.lists(st.integers(0, 100), max_size=6), min_size=2))
+def test_words_of_a_response_are_told_once_in_whatever_pieces(text: str, cuts: list[list[int]]) -> None:
+    splice, out = ResponseSplice(), b""
+    for number, places in enumerate(cuts):
+        told, pieces = 1, pieces_of(text, places)
+        splice.begin()
+        for piece in pieces[: len(pieces) if number == len(cuts) - 1 else len(pieces) // 2]:
+            told += len(piece)
+            event = {"type": "response.output_text.delta", "sequence_number": told, "delta": piece}
+            out += splice.take(b"event: response.output_text.delta\n" + frame(event))
+
+    found = [json.loads(line.removeprefix("data: ")) for line in out.decode().split("\n") if line.startswith("data: ")]
+    assert "".join(one["delta"] for one in found) == text
+
+
 def test_the_end_comes_once() -> None:
     splice, stream = ChatSplice(), telling(["yes"])
     assert splice.take(stream) == stream

@@ -123,7 +123,8 @@ def _words(data: dict[str, Any]) -> str | None:
 
 
 class ResponseSplice(Splice):
-    """Responses: every event has a number, which follows from the log."""
+    """Responses: every event has a number, which follows from the log. Words count one for each character, so it says of words
+    that come in other pieces how many of them are known."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,8 +136,13 @@ class ResponseSplice(Splice):
             return frame
         if number <= self._last:
             return b""
-        self._last = number
-        return frame
+        last, self._last = self._last, number
+        words = data.get("delta") if data.get("type") == "response.output_text.delta" else None
+        known = last - (number - len(words)) if isinstance(words, str) else 0
+        if known <= 0:
+            return frame
+        name, _, _ = frame.partition(DATA)
+        return name + DATA + msgspec.json.encode(data | {"delta": words[known:]}) + b"\n\n"
 
 
 def splice_for(path: str) -> Splice | None:
