@@ -137,9 +137,9 @@ class ResponseSplice(Splice):
         if number <= self._last:
             return b""
         last, self._last = self._last, number
-        words = data.get("delta") if data.get("type") == "response.output_text.delta" else None
-        known = last - (number - len(words)) if isinstance(words, str) else 0
-        if known <= 0:
+        words = str(data.get("delta", "")) if data.get("type") == "response.output_text.delta" else ""
+        known = last - (number - len(words))
+        if not words or known <= 0:
             return frame
         name, _, _ = frame.partition(DATA)
         return name + DATA + msgspec.json.encode(data | {"delta": words[known:]}) + b"\n\n"
