@@ -1,6 +1,7 @@
 """Puts the broker together: the same server and gate as the API's, and behind them a worker for each user."""
 
 import asyncio
+import resource
 import socket
 from collections.abc import Mapping
 
@@ -40,6 +41,7 @@ async def broker(settings: Settings, env: Mapping[str, str], started: Started, s
     places, clock = Places.of(settings), SystemClock()
     users = Users(places.users)
     users.all()
+    _raise_limit()
     listener = server.listen(settings.api.host, settings.api.port)
     try:
         async with Broker(places, users, settings.broker, _passed(settings, env), clock) as house:
@@ -52,6 +54,12 @@ async def broker(settings: Settings, env: Mapping[str, str], started: Started, s
                 await stop(tending)
     finally:
         listener.close()
+
+
+def _raise_limit() -> None:
+    """Each request takes two descriptors, and there are many users."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _passed(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,79 @@ def test_whatever_happens_to_a_worker_the_next_request_is_answered(new_broker: A
         assert session(ask(http, "two", headers=SAME)) == found
 
     assert messages(broker, "ada", found) == ["one", "You said: one", "two", "You said: two"]
+
+
+def test_a_worker_with_a_schedule_says_when_it_is_needed_again(new_broker: Any) -> None:
+    broker = new_broker("ada", idle_minutes=SOON)
+    home = broker.places.user("ada") / "home"
+    command = (sys.executable, "-m", "holdfast", "--home", str(home), "cron", "add", "0 0 1 1 *", "happy new year")
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    with broker.http("ada") as http:
+        told = http.get("/v1/idle").json()
+    assert told["idle"] is True
+    assert told["why"] == []
+    assert told["wake_at"].partition("-")[2].startswith(("01-01", "12-31"))
+
+    broker.wait_asleep("ada")
+    wait_until(lambda: broker.status()["users"][0]["wake_at"] == told["wake_at"], "the status says when")
+
+
+# what can be set
+
+
+def test_a_worker_gets_the_variables_that_it_is_to_get(new_broker: Any) -> None:
+    python = ("/usr/bin/env", "GIVEN=yes", "KEPT=no", "OPENAI_BASE_URL=http://127.0.0.1:9/v1", sys.executable)
+    broker = new_broker("ada", python=python, environment=["GIVEN"], memory_mb=1500)
+    with broker.http("ada") as http:
+        ask(http, "hello")
+    environment = Path(f"/proc/{broker.pid('ada')}/environ").read_bytes().decode().split("\0")
+
+    assert "GIVEN=yes" in environment
+    assert "OPENAI_BASE_URL=http://127.0.0.1:9/v1" in environment
+    assert "KEPT=no" not in environment
+    assert f" {1500 * 2**20} " in Path(f"/proc/{broker.pid('ada')}/limits").read_text()
+
+
+def test_a_user_is_carried_at_the_pace_that_is_set(new_broker: Any) -> None:
+    broker = new_broker("ada", kb_per_second=50)
+    with broker.http("ada") as http:
+        ask(http, "hello")
+        began = time.monotonic()
+        assert text(ask(http, "x" * 100 * 1024)).endswith("xxx")
+
+    assert time.monotonic() - began > 2, "200 KB at 50 a second, of which the first second's are free"
+
+
+def test_a_worker_that_takes_too_long_is_given_up(new_broker: Any) -> None:
+    broker = new_broker("ada", start_seconds=0.05)
+    with broker.http("ada") as http:
+        answer = http.get("/v1/sessions")
+
+    assert answer.status_code == 503
+    assert "did not answer within" in answer.json()["error"]["message"]
+    assert broker.state("ada") is None
+
+
+def test_a_worker_that_does_not_end_is_killed(new_broker: Any) -> None:
+    broker = new_broker("ada", idle_minutes=SOON, stop_seconds=0.001)
+    with broker.http("ada") as http:
+        found = session(ask(http, "one", headers=SAME))
+    broker.wait_asleep("ada")
+
+    assert messages(broker, "ada", found) == ["one", "You said: one"]
+
+
+def test_silly_words_on_the_command_line_are_answered_plainly(new_broker: Any) -> None:
+    broker = new_broker("ada")
+    for words, status, said in [
+        (["add", "ada"], 1, "there is a user ada already"),
+        (["add", "../etc"], 2, "is no name for a user"),
+        (["add", "bo", "--config", "/nowhere"], 3, "there is no file /nowhere"),
+        (["remove", "nobody"], 3, "there is no user 'nobody'"),
+        (["key", "nobody"], 3, "there is no user 'nobody'"),
+        (["dance"], 2, "No such command 'dance'"),
+    ]:
+        command = (sys.executable, "-m", "holdfast", "--home", str(broker.home), "broker", *words)
+        done = subprocess.run(command, check=False, capture_output=True, cwd=ROOT, text=True)
+        assert (done.returncode, done.stdout) == (status, ""), done.stderr
+        assert said in done.stderr

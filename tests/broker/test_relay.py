@@ -207,6 +207,13 @@ async def test_what_is_no_http_is_no_answer(tmp_path: Path) -> None:
     assert client.body == b"ok"
 
 
+async def test_headers_without_end_are_no_answer(tmp_path: Path) -> None:
+    endless = says(b"HTTP/1.1 200 OK\r\n", *[b"x-more: " + b"x" * 50_000 + b"\r\n"] * 8)
+    async with scripted(tmp_path, *[endless] * 12) as worker:
+        with pytest.raises(Unavailable):
+            await Client("GET", "/v1/sessions").ask(worker)
+
+
 async def test_a_client_that_leaves_ends_the_connection(tmp_path: Path) -> None:
     closed = asyncio.Event()
 

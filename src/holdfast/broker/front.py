@@ -5,11 +5,11 @@ a worker is never shown the cookie of another, and nobody who has neither key no
 """
 
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Protocol
 from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.broker import answers
@@ -43,7 +43,7 @@ class Pages(Protocol):
 
 
 class Front:
-    """`is_page` says which paths are the dashboard's; for all others a key has been looked at already."""
+    """Stands behind a gate that has looked at the key, but for the dashboard's paths and `/health`."""
 
     def __init__(self, broker: Broker, pages: Pages) -> None:
         self._broker = broker
@@ -58,7 +58,7 @@ class Front:
             await self._pages.static(scope, receive, send)
         elif path == LOGIN:
             await self._login(scope, receive, send, headers)
-        elif path == "/" or path.startswith("/ui"):
+        elif path in ("/", "/ui") or path.startswith("/ui/"):
             await self._page(scope, receive, send, headers)
         else:
             key = headers.get("authorization", "").partition(" ")[2].strip()
@@ -88,10 +88,7 @@ class Front:
 
     def _visitor(self, headers: Headers) -> tuple[User, tuple[str, str]] | None:
         """Whose cookie this is, and the cookie."""
-        try:
-            given = {name: morsel.value for name, morsel in SimpleCookie("; ".join(headers.getlist("cookie"))).items()}
-        except CookieError:
-            return None
+        given = cookie_parser("; ".join(headers.getlist("cookie")))
         for user in self._broker.users.all().values() if given else ():
             name = self._pages.cookie(user.worker_key)
             if name in given and self._pages.is_good(user.worker_key, given[name]):

@@ -46,6 +46,8 @@ REPEATABLE = {"GET", "HEAD", "OPTIONS", "PATCH"}
 KEYED = re.compile(r"/v1/(chat/completions|responses|sessions/[^/]+/turns)")
 """What begins a turn, and knows idempotency keys."""
 KEY = b"idempotency-key"
+LOGIN = "/ui/login"
+"""Whoever logs in twice is logged in."""
 TRIES = 12
 MOST_REFUSAL = 64 * 1024
 LOST = "the worker ended before it answered, so nobody knows whether this was done: look before you try again"
@@ -59,7 +61,7 @@ class Relay:
         self._path: str = scope["path"]
         self._target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         self._keyed = self._method == "POST" and KEYED.fullmatch(self._path) is not None
-        self._repeatable = self._keyed or self._method in REPEATABLE
+        self._repeatable = self._keyed or self._method in REPEATABLE or self._path == LOGIN
         self._headers = _passed_on(scope["headers"], cookie)
         self._chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
         if self._chunked:

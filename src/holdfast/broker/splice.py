@@ -12,7 +12,7 @@ import msgspec
 
 DATA = b"data: "
 DONE = b"[DONE]"
-MOST = 64 * 2**20
+MOST = 8 * 2**20
 """Bytes of one event; more than any worker sends."""
 LEAVING = "unavailable"
 

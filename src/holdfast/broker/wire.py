@@ -10,6 +10,8 @@ import httptools
 
 PIECE = 64 * 1024
 """What is read at once; between two pieces everybody else has their turn."""
+MAX_HEAD = 256 * 1024
+"""Bytes of an answer before its body. A user can make their worker say anything, and must not fill the broker with it."""
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -30,6 +32,7 @@ class Exchange:
         self._has_body = method != "HEAD"
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
+        self._head_bytes = 0
         self._has_head = False
         self._is_whole = False
         self.headers: Headers = []
@@ -98,6 +101,9 @@ class Exchange:
             raise Broken(f"the connection broke: {e}", sent=True) from e
         if not data:
             raise Broken("the connection was closed before the end", sent=True)
+        self._head_bytes += 0 if self._has_head else len(data)
+        if self._head_bytes > MAX_HEAD:
+            raise Broken("its headers have no end", sent=True)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as e:
