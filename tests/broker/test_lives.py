@@ -1,16 +1,21 @@
 """Workers come and go, and so do brokers; users notice nothing but a moment."""
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from holdfast.broker import admin
+from holdfast.broker.broker import STARTS
 from tests.api.serving import BRISKLY, ask, session, text
 from tests.broker.brokers import Brokers
 from tests.crash.programs import ROOT, wait_until
@@ -212,6 +217,27 @@ def test_a_worker_that_takes_too_long_is_given_up(new_broker: Any) -> None:
     assert answer.status_code == 503
     assert "did not answer within" in answer.json()["error"]["message"]
     assert broker.state("ada") is None
+
+
+def ask_in_vain(broker: Brokers, name: str) -> None:
+    with broker.http(name) as http, contextlib.suppress(httpx.HTTPError):
+        http.get("/v1/sessions")
+
+
+def test_workers_that_hang_while_they_start_hold_up_nobody_else(new_broker: Any) -> None:
+    hanging = [f"hang{number}" for number in range(STARTS + 1)]
+    broker = new_broker("ada", *hanging, start_seconds=600)
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent, contextlib.ExitStack() as stack:
+        store = f'store = "postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x"\n'
+        for name in hanging:
+            (broker.places.user(name) / "home" / "config.toml").write_text(store)
+            waiting = threading.Thread(target=ask_in_vain, args=(broker, name))
+            waiting.start()
+            stack.callback(waiting.join)
+        stack.callback(broker.kill)
+        wait_until(lambda: all(broker.state(name) for name in hanging[:STARTS]), "they hang")
+        with broker.http("ada") as http:
+            assert text(ask(http, "hello")) == "You said: hello"
 
 
 def test_a_worker_that_does_not_end_is_killed(new_broker: Any) -> None:

@@ -5,9 +5,9 @@ import fcntl
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 TEND_SECONDS = 1.0
 STARTS = max(2, os.cpu_count() or 2)
 """Workers that are started at the same time: a crowd of them would only make each other slow."""
+TURN_SECONDS = 5.0
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -96,8 +97,23 @@ class Broker:
         )
         if not folder.is_dir():
             raise Unavailable(f"{user.name} has no home at {folder}")
-        async with self._starting:
-            return await worker.start(order, self._ours, self._clock.now(), self._wanted.start_seconds)
+        starting = worker.start(order, self._ours, self._clock.now(), self._wanted.start_seconds)
+        return await self._in_turn(starting)
+
+    async def _in_turn(self, starting: Coroutine[Any, Any, Worker]) -> Worker:
+        """A crowd takes turns, but nobody has to wait for a worker that hangs: its turn is over before it is given up."""
+        task: asyncio.Task[Worker] | None = None
+        try:
+            async with self._starting:
+                task = asyncio.create_task(starting)
+                await asyncio.wait({task}, timeout=TURN_SECONDS)
+            return await task
+        finally:
+            if task is None:
+                starting.close()
+            elif not task.done():
+                task.cancel()
+                await asyncio.wait({task})
 
     async def __aenter__(self) -> Self:
         self._places.prepare()
@@ -125,7 +141,7 @@ class Broker:
         tenant.wake_at = read_wake(run)
         if found is not None:
             logger.info("the worker of %s is taken on as %d", name, found.state.pid)
-            tenant.adopt(found)
+            tenant.take_on(found)
         elif state is not None:
             tenant.miss()
 

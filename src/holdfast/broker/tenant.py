@@ -115,7 +115,7 @@ class Tenant:
 
     # what the broker does
 
-    def adopt(self, worker: Worker) -> None:
+    def take_on(self, worker: Worker) -> None:
         """A worker that was there before the broker was."""
         self.worker, self._wanted, self._born = worker, True, self._monotonic()
 

@@ -180,7 +180,7 @@ async def start(order: Order, ours: Identity, at: int, seconds: float) -> Worker
     finally:
         if not answers:
             child.kill()
-            child.wait()
+            await asyncio.to_thread(child.wait)  # which nobody else should have to wait for
     return worker
 
 
