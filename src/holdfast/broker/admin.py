@@ -57,6 +57,10 @@ def refuse_unfit(settings: Settings) -> list[str]:
     return [f"{shared}, as root; set broker.first_uid" if is_root else f"{shared}; only root can set broker.first_uid"]
 
 
+def has_users(settings: Settings) -> bool:
+    return bool(Users(Places.of(settings).users).all())
+
+
 def add(settings: Settings, name: str, config: Path | None, at: int) -> tuple[User, str]:
     """A new user with a home, and their key, which is shown this once. Raises Invalid or Conflict."""
     check_name(name)

@@ -28,6 +28,8 @@ def broker(ctx: click.Context, host: str | None, port: int | None) -> int | None
     settings = msgspec.structs.replace(settings, api=msgspec.structs.replace(settings.api, **given))
     for warning in admin.refuse_unfit(settings):
         face.note(f"warning: {warning}")
+    if not admin.has_users(settings):
+        face.note("there are no users yet: holdfast broker add NAME gives somebody a home and a key")
     return asyncio.run(_serve(settings))
 
 
