@@ -55,6 +55,7 @@ class House:
     def says(self, idle: str, ready: str = '{"checks": {"accepting": "ok"}}') -> None:
         (self.folder / "says_v1_idle").write_text(idle)
         (self.folder / "says_ready").write_text(ready)
+        (self.folder / "says_health").write_text("{}")
 
     async def start(self, user: User) -> Worker:
         if self.fails:
@@ -97,10 +98,14 @@ async def house(tmp_path: Path, clock: FakeClock) -> AsyncIterator[House]:
 USER = User(name="ada", digest="", worker_key="k1", added_at=0)
 
 
+def new_tenant(house: House, rules: Rules) -> Tenant:
+    return Tenant(USER, rules, house.start, Pace(None, house.clock.monotonic), house.clock.monotonic)
+
+
 @pytest.fixture
 async def tenant(house: House, clock: FakeClock) -> AsyncIterator[Tenant]:
     rules = Rules(idle_seconds=IDLE, stop_seconds=20, requests=2, longest_wait=0.001)
-    found = Tenant(USER, rules, house.start, Pace(None, clock.monotonic), clock.monotonic)
+    found = new_tenant(house, rules)
     yield found
     if found.worker is not None:
         found.worker.close()
@@ -225,6 +230,34 @@ async def test_one_who_leaves_is_waited_for(tenant: Tenant, house: House) -> Non
     house.started[0].terminate()
 
     assert await asking is not worker
+
+
+async def test_one_who_hangs_while_somebody_waits_is_killed(house: House, clock: FakeClock) -> None:
+    tenant = new_tenant(house, Rules(idle_seconds=IDLE, stop_seconds=20, requests=2, answer_seconds=0.2))
+    worker = await tenant.awake()
+    house.started[0].send_signal(signal.SIGSTOP)
+    clock.pass_seconds(10 * IDLE)
+    with tenant.visit():
+        while not worker.gone.is_set():
+            tenant.tend(clock.now())
+            await asyncio.sleep(0.01)
+            clock.pass_seconds(60)
+
+        assert await tenant.awake(failed=worker) is not worker
+    assert house.started[0].returncode == -signal.SIGKILL
+    await tenant.leave()
+
+
+async def test_one_who_only_works_hard_is_left_alone(tenant: Tenant, house: House, clock: FakeClock) -> None:
+    worker = await tenant.awake()
+    with tenant.visit():
+        for _ in range(20):
+            clock.pass_seconds(60)
+            tenant.tend(clock.now())
+            await asyncio.sleep(0.01)
+
+    assert not worker.gone.is_set()
+    await tenant.leave()
 
 
 async def test_another_key_is_another_worker(tenant: Tenant, house: House, clock: FakeClock) -> None:

@@ -9,10 +9,12 @@ about; a client that leaves meanwhile does not disturb it.
 | runs | goes to it | stops it when it was idle for long enough and says so itself |
 | is about to end | waits for its end, then starts it | kills it after a while |
 | has died | starts it | starts it: it may have been in the middle of something |
+| hangs | waits | kills it if it has not answered for a minute, while somebody waits |
 """
 
 import asyncio
 import logging
+import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ SHORT_LIFE = 10.0
 """A worker that died sooner counts as one that fails."""
 PATIENCE = 3
 """How many such deaths in a row are answered at once; after that, each start waits twice as long as the one before."""
+SILENCES = 3
 GIVE_UP = 8
 """After so many, nobody but a request starts it again."""
 
@@ -43,6 +46,10 @@ class Rules:
     requests: int
     longest_wait: float = 30.0
     """Before a worker is started that has died again and again."""
+    look_seconds: float = 20.0
+    """How often a worker that somebody waits for is asked whether it lives."""
+    answer_seconds: float = 10.0
+    """How long it may take to say so. After `SILENCES` times without an answer it counts as hanging."""
 
 
 WAKE = "wake"
@@ -87,6 +94,9 @@ class Tenant:
         self._used = self._born = monotonic()
         self._wanted = False
         self._change: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._looked = monotonic()
+        self._silences = 0
 
     # what requests do
 
@@ -145,11 +155,25 @@ class Tenant:
             self._begin(self._put_to_sleep("it has another key now"))
         elif not self.open and self._monotonic() - self._used >= self._rules.idle_seconds:
             self._begin(self._reclaim())
+        elif self.open and self._looking is None and self._monotonic() - self._looked >= self._rules.look_seconds:
+            self._looking = asyncio.create_task(self._look(self.worker), name=f"look at {self.user.name}")
+
+    async def _look(self, worker: Worker) -> None:
+        """A worker that hangs while somebody waits is killed: nothing is lost with it, and nobody else would do it."""
+        try:
+            self._silences = 0 if await worker.responds(self._rules.answer_seconds) else self._silences + 1
+            if self._silences >= SILENCES and not worker.gone.is_set():
+                logger.warning("the worker of %s does not answer and is killed", self.user.name)
+                worker.signal(signal.SIGKILL)
+        finally:
+            self._looked, self._looking = self._monotonic(), None
 
     async def leave(self) -> None:
         """End the worker for good, after whatever goes on."""
         while self._change is not None:
             await asyncio.wait({self._change})
+        if self._looking is not None:
+            self._looking.cancel()
         if self.worker is not None:
             self._begin(self._leave(self.worker))
             assert self._change is not None, "it has just begun"
@@ -202,7 +226,8 @@ class Tenant:
             raise
         self.starts += 1
         self.wake_at = None
-        self._wanted, self._born, self._used = True, self._monotonic(), self._monotonic()
+        self._wanted, self._silences = True, 0
+        self._born = self._used = self._looked = self._monotonic()
         logger.info("the worker of %s runs as %d", self.user.name, self.worker.state.pid)
 
     async def _reclaim(self) -> None:

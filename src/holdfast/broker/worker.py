@@ -137,6 +137,15 @@ class Worker:
         except (wire.Broken, TimeoutError, msgspec.DecodeError, KeyError, TypeError):
             return False
 
+    async def responds(self, seconds: float) -> bool:
+        """Whether it says anything at all within so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await wire.ask(self.socket, b"/health", self.state.key)
+        except (wire.Broken, TimeoutError):
+            return False
+        return True
+
     async def idle(self) -> Idle | None:
         """Whether it can be done without, in its own words; None if it does not say."""
         try:
