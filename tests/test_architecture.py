@@ -47,8 +47,10 @@ MAY_IMPORT: dict[str, set[str]] = {  # layer -> the layers below it; faces never
     "app": BELOW_FACES | FACES | {"assemble", "config", "logs"},
     "pages": BELOW_FACES | FACES | {"app", "assemble", "config"},
     "serve": BELOW_FACES | FACES | {"app", "assemble", "config", "logs", "pages"},
+    "brokering": BELOW_FACES | FACES | {"config", "logs", "serve"},
     "library": BELOW_FACES | {"app", "assemble", "config", "logs"},
-    "cli": BELOW_FACES | {"slash", "app", "assemble", "config", "library", "logs", "serve", "cron", "batch", "torture"},
+    "cli": BELOW_FACES
+    | {"slash", "app", "assemble", "config", "library", "logs", "serve", "cron", "batch", "broker", "brokering", "torture"},
     "__init__": {"library"},
     "__main__": {"cli"},
 }

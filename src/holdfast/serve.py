@@ -28,20 +28,21 @@ Started = Callable[[str, str], object]
 """Told the address and where the key is, once both can be used."""
 
 
-async def serve(app: App, started: Started, stopping: asyncio.Event) -> None:
-    """Serve until `stopping` is set, then drain. Raises what `Engine.death` fails with, should that come first.
+async def serve(app: App, started: Started, stopping: asyncio.Event, descriptor: int | None = None) -> None:
+    """Serve, at the address that is set or at a socket that we were given, until `stopping` is set, then drain. Raises what `Engine.death` fails with, should that come first.
 
     The order of a drain: nothing more is accepted; the engine finishes the step in hand of each turn, and tells those
     who watch that it leaves; their streams end with a proper last event; then the connections are closed.
     """
     settings = app.settings
     key = auth.obtain(settings)
-    listener = server.listen(settings.api.host, settings.api.port)
+    given = None if descriptor is None else server.inherited(descriptor)
+    listener = given or server.listen(settings.api.host, settings.api.port)
     try:
         async with open_engine(app.database, settings, config.environment(), kind="serve", sweeps=True) as engine:
             house = _house(app, engine)
             desk = pages.desk(engine, app, key, house.leaving)
-            api = create(house, key, Dashboard(desk, Door(key, app.database)))
+            api = create(house, key, Dashboard(desk, Door(key, app.database)), any_host=_is_hidden(listener))
             serving = server.Server(api, lambda: started(server.address(listener), _where(settings)))
             async with platforms_and_schedules(engine, app), pages.open_desk(desk):
                 await _until(stopping, house, serving, listener)
@@ -78,6 +79,11 @@ async def platforms_and_schedules(engine: Engine, app: App) -> AsyncIterator[Non
         yield
     finally:
         await stop(*tasks)
+
+
+def _is_hidden(listener: socket.socket) -> bool:
+    """Whether only programs of this machine can reach it, and no browser."""
+    return listener.family == socket.AF_UNIX
 
 
 def _where(settings: Settings) -> str:

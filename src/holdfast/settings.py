@@ -150,6 +150,28 @@ class Fleet(Section, frozen=True):
     peers: tuple[WebUrl, ...] = ()
 
 
+class Broker(Section, frozen=True):
+    """Many users, each with a home and a worker of their own."""
+
+    idle_minutes: Annotated[float, Meta(gt=0)] = 30
+    homes: str | None = None
+    """Without it, `<home>/users`."""
+    first_uid: Annotated[int, Meta(ge=1, le=2**31)] | None = None
+    """With it, each user's worker runs under a uid of its own, from this one on; only root can do that."""
+    environment: tuple[str, ...] = ()
+    """Variables that workers are given beside the usual ones."""
+    requests: Count = 64
+    """Open requests of one user."""
+    memory_mb: Count = 2048
+    """Of each program of a user."""
+    processes: Count = 512
+    """Programs and threads of one user, where each has a uid."""
+    kb_per_second: Count | None = None
+    """What is carried for one user, in both directions together."""
+    start_seconds: Seconds = 60
+    stop_seconds: Seconds = 30
+
+
 class Mcp(Section, frozen=True):
     """An MCP server: a command that is started, or a URL. `trust` lets its tools run without being asked about."""
 
@@ -175,6 +197,7 @@ class Settings(Section, frozen=True):
     agent: Agent = Agent()
     gateway: Gateway = Gateway()
     fleet: Fleet = Fleet()
+    broker: Broker = Broker()
     mcp: dict[str, Mcp] = {}
     warnings: tuple[str, ...] = ()
     """What is allowed but unwise; `holdfast doctor` shows it."""

@@ -62,10 +62,14 @@ def described() -> dict[str, Any]:
     return document(native.DOORS, ROUTES)
 
 
-def create(house: House, key: str, pages: ASGIApp | None = None) -> ASGIApp:
-    """The whole API as one application, and behind the same gate the pages for people."""
+def create(house: House, key: str, pages: ASGIApp | None = None, *, any_host: bool = False) -> ASGIApp:
+    """The whole API as one application, and behind the same gate the pages for people.
+
+    `any_host` is for a socket that no browser can reach: whoever stands before it has looked at the host.
+    """
     api = house.settings.api
-    rules = Rules(Lock(key), hosts=(api.host, *api.hosts), origins=api.cors_origins, max_body=api.max_body_mb * 2**20)
+    hosts = ("*",) if any_host else (api.host, *api.hosts)
+    rules = Rules(Lock(key), hosts=hosts, origins=api.cors_origins, max_body=api.max_body_mb * 2**20)
     ground = house.engine.ground
     return Gate(
         Rooms(house, pages),

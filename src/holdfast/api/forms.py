@@ -254,6 +254,12 @@ class Deed(Form, frozen=True):
     evidence: str
 
 
+class Idle(Form, frozen=True):
+    idle: bool
+    why: list[str]
+    wake_at: str | None
+
+
 class Sweep(Form, frozen=True):
     workers: list[Worker]
     done: list[Deed]

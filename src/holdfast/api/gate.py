@@ -1,5 +1,6 @@
 """What every request passes: its id, the host it asked for, its key, and how large it may be. Nothing is parsed before."""
 
+import asyncio
 import ipaddress
 import logging
 import re
@@ -51,7 +52,7 @@ class Rules:
         """A page of a stranger can make a browser send requests here under the stranger's name, but not under ours."""
         name = (host or "").rpartition(":")[0] if re.search(r":\d+$", host or "") else host or ""
         name = name.strip("[]").lower()
-        if name in self._hosts or _is_address(name):
+        if name in self._hosts or "*" in self._hosts or _is_address(name):
             return
         raise Refusal(
             403, "host_not_allowed", f"this server does not go by the name {name!r}; [api] hosts lets it", "host"
@@ -132,11 +133,20 @@ class _Visit:
         except HoldfastError as e:
             logger.warning("%s failed: %s", self.id, e)
             await self._refuse(translate(e))
+        except asyncio.CancelledError:  # the server stops and waits no longer; what was taken in is safe
+            await self._refuse(self._stopped())
+            raise
         except Exception:
             if self.status:  # too late for another answer: the server cuts the connection
                 raise
             logger.exception("%s failed in a way nobody thought of", self.id)
             await self._refuse(bug())
+
+    def _stopped(self) -> Refusal:
+        """As when a turn cannot be followed to its end: to repeat what may have been taken in is safe only under a key."""
+        refusal = Refusal(503, "unavailable", "the server stops; what it has taken in goes on when it is back")
+        refusal.headers["x-should-retry"] = str("idempotency-key" in self._headers).lower()
+        return refusal
 
     async def _refuse(self, refusal: Refusal) -> None:
         if not self.status:

@@ -14,7 +14,7 @@ from holdfast.interop import reports, shapes
 from holdfast.model.process import Process
 from holdfast.model.session import Session
 from holdfast.model.turn import Turn, turn_of
-from holdfast.store import approvals, log, sessions, workers
+from holdfast.store import approvals, log, schedules, sessions, workers
 from holdfast.store.database import Transaction
 from holdfast.store.search import Scope
 from holdfast.store.workers import Worker
@@ -140,3 +140,11 @@ def _active(tx: Transaction, session: Session) -> Json:
         "last_event_at": shapes.time(session.summary.updated_at),
         "doing": doing(session, turn, questions),
     }
+
+
+async def idle(call: Call) -> Json:
+    """Whether this worker could be stopped without anybody missing it, and when it would be needed again."""
+    engine, due = call.house.engine, await call.house.database.read(schedules.next_due)
+    why = [f"{engine.in_hand} turns are played"] if engine.in_hand else []
+    why += [f"{name} is served" for name in call.house.settings.gateway.platforms]
+    return {"idle": not why, "why": why, "wake_at": None if due is None else shapes.time(due)}

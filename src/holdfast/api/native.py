@@ -34,6 +34,7 @@ DOORS = (
     Door("GET", "/v1/processes/{id}/log", looking.output, forms.Output, query=asked.OutputAsked),
     Door("DELETE", "/v1/processes/{id}", looking.kill, forms.Process),
     Door("POST", "/v1/janitor/sweep", looking.sweep, forms.Sweep),
+    Door("GET", "/v1/idle", looking.idle, forms.Idle),
     Door("GET", "/v1/activity", looking.activity, forms.Activity, query=asked.ActivityAsked),
     Door("GET", "/v1/space/activity", looking.activity, forms.Activity, query=asked.ActivityAsked),
     Door("GET", "/api/sessions", hermes.list_, forms.HermesSessions, query=asked.HermesAsked),

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.api.errors import Refusal
-from holdfast.model.errors import Unavailable
+from holdfast.model.errors import Invalid, Unavailable
 
 MAX_HEAD = 64 * 1024
 """Bytes of the request line and the headers together."""
@@ -99,7 +99,21 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def inherited(descriptor: int) -> socket.socket:
+    """A socket that whoever started us listens at. Raises Invalid if it is none."""
+    try:
+        listener = socket.socket(fileno=descriptor)
+    except OSError as e:
+        raise Invalid(f"the descriptor {descriptor} is no socket: {e.strerror or e}") from e
+    if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        raise Invalid(f"nobody listens at the descriptor {descriptor}")
+    listener.setblocking(False)
+    return listener
+
+
 def address(listener: socket.socket) -> str:
     """Where clients find the server."""
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

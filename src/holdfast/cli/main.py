@@ -26,6 +26,7 @@ COMMANDS = {
     "gateway": "gateway:gateway",
     "cron": "cron:cron",
     "batch": "batch:batch",
+    "broker": "broker:broker",
     "workers": "liveness:workers_",
     "janitor": "liveness:janitor",
     "backup": "copies:backup",

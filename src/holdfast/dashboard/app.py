@@ -86,7 +86,6 @@ class Dashboard:
     def __init__(self, desk: Desk, door: Door) -> None:
         self.state = desk
         self._door = door
-        self._static = Path(str(resources.files("holdfast.dashboard"))) / "static"
         routes = [Route(path, handler, methods=["GET"]) for path, handler in GETS]
         routes += [Route(path, handler, methods=["POST"]) for path, handler in POSTS]
         self._router = Router(routes, redirect_slashes=False)
@@ -119,7 +118,7 @@ class Dashboard:
         """What is answered at the door; None for one who may go in."""
         path = request.url.path
         if path.startswith("/ui/static/"):
-            return self._file(path.removeprefix("/ui/static/"))
+            return static_file(path.removeprefix("/ui/static/"))
         visitor = await self._door.visitor(request.cookies, self.state.now)
         request.scope["holdfast.visitor"] = visitor
         form = await _form(request) if request.method == "POST" else {}
@@ -160,14 +159,6 @@ class Dashboard:
         )
         return answer
 
-    def _file(self, name: str) -> Response:
-        """A file that comes with the package. It names its release, so that a browser may keep it."""
-        path = self._static / name
-        if "/" in name or path.suffix not in TYPES or not path.is_file():
-            return Response("there is no such file", 404)
-        headers = {"cache-control": "public, max-age=3600"}
-        return Response(path.read_bytes(), headers=headers, media_type=TYPES[path.suffix])
-
     def _failed(self, request: Request, error: HoldfastError) -> Response:
         status = next(status for kind, status in STATUS if isinstance(error, kind))
         if "hx-request" in request.headers:
@@ -176,6 +167,15 @@ class Dashboard:
             answer.headers["hx-reswap"] = "beforeend"
             return answer
         return pages.page(request, "error.html", status=status, what=str(error), code=error.code)
+
+
+def static_file(name: str) -> Response:
+    """A file that comes with the package. It names its release, so that a browser may keep it."""
+    path = Path(str(resources.files("holdfast.dashboard"))) / "static" / name
+    if "/" in name or path.suffix not in TYPES or not path.is_file():
+        return Response("there is no such file", 404)
+    headers = {"cache-control": "public, max-age=3600"}
+    return Response(path.read_bytes(), headers=headers, media_type=TYPES[path.suffix])
 
 
 def _nothing(request: Request, error: HTTPException) -> Response:

@@ -31,35 +31,54 @@ class Visitor(msgspec.Struct, frozen=True):
     token: str
 
 
+class Seal:
+    """What a key makes of a cookie: its name, and a mark that nobody without the key can put on it."""
+
+    def __init__(self, key: str) -> None:
+        self.key = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+        self._secret = hashlib.sha256(b"holdfast dashboard\n" + self.key).digest()
+        self.cookie = f"holdfast_{self.sign('cookie')[:8]}"
+        """Servers on several ports of one machine share a cookie's name unless it tells them apart."""
+
+    def sign(self, text: str) -> str:
+        return hmac.new(self._secret, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+    def visit_of(self, value: str, now: int) -> tuple[str, int] | None:
+        """The visit that a cookie is of and when it ends, if it is one of ours that still counts."""
+        until, _, rest = value.partition(".")
+        visit, _, signature = rest.partition(".")
+        if not (until.isascii() and until.isdecimal() and signature.isascii()):
+            return None
+        if not hmac.compare_digest(signature, self.sign(f"{until}.{visit}")) or int(until) <= now:
+            return None
+        return visit, int(until)
+
+
 class Door:
     def __init__(self, key: str, database: Database) -> None:
-        self._key = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
-        self._secret = hashlib.sha256(b"holdfast dashboard\n" + self._key).digest()
+        self._seal = Seal(key)
         self._database = database
-        self.cookie = f"holdfast_{self._sign('cookie')[:8]}"
-        """Servers on several ports of one machine share a cookie's name unless it tells them apart."""
+        self.cookie = self._seal.cookie
 
     def opens(self, key: str) -> bool:
         """Whether this is the key. The comparison takes the same time for every wrong one."""
         given = hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
-        return hmac.compare_digest(given, self._key)
+        return hmac.compare_digest(given, self._seal.key)
 
     def admit(self, now: int) -> str:
         """The cookie of a new visit."""
         place = f"{now + VISIT}.{secrets.token_hex(16)}"
-        return f"{place}.{self._sign(place)}"
+        return f"{place}.{self._seal.sign(place)}"
 
     async def visitor(self, cookies: Mapping[str, str], now: int) -> Visitor | None:
         """Who has come, if the cookie is one of ours that still counts."""
-        until, _, rest = cookies.get(self.cookie, "").partition(".")
-        visit, _, signature = rest.partition(".")
-        if not (until.isascii() and until.isdecimal() and signature.isascii()):
+        found = self._seal.visit_of(cookies.get(self.cookie, ""), now)
+        if found is None:
             return None
-        if not hmac.compare_digest(signature, self._sign(f"{until}.{visit}")) or int(until) <= now:
-            return None
+        visit, until = found
         if visit in await self._database.read(_left):
             return None
-        return Visitor(visit, int(until), self._sign(f"csrf.{visit}"))
+        return Visitor(visit, until, self._seal.sign(f"csrf.{visit}"))
 
     async def leave(self, visitor: Visitor, now: int) -> None:
         """End the visit, wherever its cookie has got to."""
@@ -67,9 +86,6 @@ class Door:
 
     def allows(self, visitor: Visitor, token: str) -> bool:
         return hmac.compare_digest(token.encode("utf-8", "replace"), visitor.token.encode())
-
-    def _sign(self, text: str) -> str:
-        return hmac.new(self._secret, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
 def is_from_elsewhere(headers: Mapping[str, str]) -> bool:

@@ -1,0 +1,176 @@
+"""What is done about users by hand, whether a broker runs or not."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from holdfast.broker import worker
+from holdfast.broker.broker import Now
+from holdfast.broker.places import Places, make_home, put_away
+from holdfast.broker.users import User, Users, check_name
+from holdfast.identity import fate, identity
+from holdfast.model.errors import Invalid, NotFound
+from holdfast.model.times import iso
+from holdfast.settings import Settings
+from holdfast.store.private import translate
+
+TEMPLATE = "user.toml"
+"""In the broker's home: the settings that new homes begin with."""
+LOOK = "import os, sys, holdfast; os.listdir(sys.argv[1])"
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A user, and how things stand with them."""
+
+    name: str
+    state: str
+    pid: int | None
+    since: int | None
+    open: int
+    starts: int
+    memory: int | None
+    """In bytes, of the worker alone."""
+    uid: int | None
+    home: str
+    wake_at: int | None
+    complaint: str
+
+
+def refuse_unfit(settings: Settings) -> list[str]:
+    """What is unwise about these settings. Raises Invalid for what cannot be."""
+    wanted, is_root = settings.broker, os.geteuid() == 0
+    if wanted.first_uid is not None and not is_root:
+        raise Invalid(
+            "broker.first_uid gives each user a uid, which only root can do; start the broker as root, or leave it out"
+        )
+    if wanted.first_uid is not None:
+        without = [user.name for user in Users(Places.of(settings).users).all().values() if user.uid is None]
+        if without:
+            raise Invalid(f"broker.first_uid is set, but some users were added without a uid: {', '.join(without)}")
+        return []
+    shared = "all workers run under one uid, so the tools of one user can reach the files of another"
+    return [f"{shared}, as root; set broker.first_uid" if is_root else f"{shared}; only root can set broker.first_uid"]
+
+
+def has_users(settings: Settings) -> bool:
+    return bool(Users(Places.of(settings).users).all())
+
+
+def add(settings: Settings, name: str, config: Path | None, at: int) -> tuple[User, str]:
+    """A new user with a home, and their key, which is shown this once. Raises Invalid or Conflict."""
+    check_name(name)
+    refuse_unfit(settings)
+    places = Places.of(settings)
+    places.prepare()
+    text = _template(settings, config)
+
+    def settle(user: User) -> None:
+        make_home(places, name, user.uid, text)
+        if user.uid is not None:
+            try:
+                _refuse_unreachable(user.uid, places.user(name))
+            except Invalid:
+                shutil.rmtree(places.user(name))
+                raise
+
+    return Users(places.users).add(name, first_uid=settings.broker.first_uid, at=at, make_home=settle)
+
+
+def _template(settings: Settings, config: Path | None) -> bytes | None:
+    path = config or settings.home / TEMPLATE
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        if config is None:
+            return None
+        raise NotFound(f"there is no file {config}") from None
+    except OSError as e:
+        raise Invalid(f"cannot read {path}: {e.strerror}") from e
+
+
+def _refuse_unreachable(uid: int, home: Path) -> None:
+    """A worker must be able to read the program and its own home, with nobody's rights but its own."""
+    command = (sys.executable, "-P", "-c", LOOK, str(home / "home"))
+    try:
+        subprocess.run(  # noqa: S603 - the command is ours
+            command, user=uid, group=uid, extra_groups=[], cwd="/", check=True, capture_output=True
+        )
+    except OSError as e:
+        raise Invalid(
+            f"uid {uid} cannot run {sys.executable}: {e.strerror}; install Holdfast where everybody can read it"
+        ) from e
+    except subprocess.CalledProcessError as e:
+        said = e.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise Invalid(
+            f"uid {uid} cannot use {home}: {' '.join(said)}; set broker.homes to a place it can get to"
+        ) from e
+
+
+async def remove(settings: Settings, name: str, at: int) -> Path:
+    """End somebody's time as a user: key, worker, and the name. The home is put aside; where, is returned."""
+    places = Places.of(settings)
+    users = Users(places.users)
+    users.get(name)
+    users.remove(name)
+    _, found = worker.find(places.run(name), identity())
+    if found is not None:
+        await found.stop(settings.broker.stop_seconds)
+    return put_away(places, name, iso(at).replace(":", "").replace(".", ""))
+
+
+def new_key(settings: Settings, name: str) -> str:
+    return Users(Places.of(settings).users).new_key(name)
+
+
+def look(settings: Settings) -> tuple[Now | None, list[Seen]]:
+    """The broker if one runs, and all users."""
+    places = Places.of(settings)
+    now = _now(places)
+    return now, [asyncio.run(_seen(places, user, now)) for user in Users(places.users).all().values()]
+
+
+def _now(places: Places) -> Now | None:
+    try:
+        now = msgspec.json.decode(places.now.read_bytes(), type=Now)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    except OSError as e:
+        raise translate(e, places.now) from e
+    return now if fate(now.identity, identity()) == "alive" else None
+
+
+async def _seen(places: Places, user: User, now: Now | None) -> Seen:
+    state, found = worker.find(places.run(user.name), identity())
+    if found is not None:
+        found.close()
+    line = None if now is None else now.users.get(user.name)
+    kind = "running" if found is not None else "asleep"
+    if line is not None and line.state in ("changing", "failing"):
+        kind = line.state
+    return Seen(
+        name=user.name,
+        state=kind,
+        pid=state.pid if state is not None and found is not None else None,
+        since=state.at if state is not None and found is not None else None,
+        open=0 if line is None else line.open,
+        starts=0 if line is None else line.starts,
+        memory=_memory(state.pid) if state is not None and found is not None else None,
+        uid=user.uid,
+        home=str(places.user(user.name)),
+        wake_at=None if line is None or found is not None else line.wake_at,
+        complaint="" if line is None else line.complaint,
+    )
+
+
+def _memory(pid: int) -> int | None:
+    import psutil
+
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return None

@@ -1,0 +1,39 @@
+"""A server that stops waits for its requests only so long; those that are left are told what that means."""
+
+import asyncio
+import json
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from holdfast.api.auth import Lock
+from holdfast.api.gate import Gate, Rules
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_request_that_is_waited_for_no_longer_is_told_whether_to_come_again(keyed: bool) -> None:
+    inside = asyncio.Event()
+    sent: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        inside.set()
+        await asyncio.Event().wait()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    gate = Gate(app, Rules(Lock("k")), new_id=lambda: "req-1", monotonic=lambda: 0.0, count=lambda method, status: None)
+    headers = [(b"host", b"localhost"), (b"authorization", b"Bearer k"), *([(b"idempotency-key", b"1")] * keyed)]
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers}
+    asking = asyncio.ensure_future(gate(scope, receive, send))
+    await inside.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+    assert sent[0]["status"] == 503
+    assert dict(sent[0]["headers"])[b"x-should-retry"] == str(keyed).lower().encode()
+    assert json.loads(sent[1]["body"])["error"]["code"] == "unavailable"

@@ -1,0 +1,252 @@
+"""One request and its answer: what is passed on, what is not, and what happens when the worker dies on the way."""
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import Unavailable
+from tests.broker.test_splice import chunk, frame
+from tests.broker.workers import DIES, OK, Client, header, says, scripted
+
+CHAT = "/v1/chat/completions"
+TURNS = "/v1/sessions/hf-x/turns"
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+LEAVING = b'HTTP/1.1 503 Service Unavailable\r\ncontent-length: 24\r\n\r\n{"error":{"message":""}}'
+
+
+def chunked(*pieces: bytes) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+
+
+async def test_what_is_between_neighbours_only_is_not_passed_on(tmp_path: Path) -> None:
+    given = {
+        "connection": "keep-alive, x-private, Content-Length, host",
+        "keep-alive": "timeout=5",
+        "te": "trailers",
+        "upgrade": "h2c",
+        "proxy-authorization": "Basic x",
+        "x-private": "1",
+        "x-session-key": "mine",
+        "authorization": "Bearer of-the-user",
+        "cookie": "holdfast_other=secret",
+    }
+    answer = b"HTTP/1.1 200 OK\r\nconnection: close, x-inner\r\nx-inner: 1\r\nx-outer: 1\r\ncontent-length: 2\r\n\r\nok"
+    async with scripted(tmp_path, says(answer)) as worker:
+        client = await Client("POST", "/v1/sessions", b"{}", given).ask(worker)
+
+    [request] = worker.heard
+    for name in (b"keep-alive", b"te", b"upgrade", b"proxy-authorization", b"x-private", b"cookie"):
+        assert header(request, name) is None
+    assert header(request, b"connection") == b"close"
+    assert header(request, b"authorization") == b"Bearer worker-key"
+    assert header(request, b"x-session-key") == b"mine"
+    assert header(request, b"host") == b"holdfast.example"
+    assert header(request, b"content-length") == b"2"
+    assert client.headers == {"x-outer": "1", "content-length": "2"}
+    assert client.body == b"ok"
+
+
+async def test_of_all_cookies_a_worker_sees_its_own(tmp_path: Path) -> None:
+    async with scripted(tmp_path, says(OK)) as worker:
+        await Client("GET", "/", headers={"cookie": "holdfast_a=1; holdfast_b=2"}).ask(worker, b"holdfast_a=1")
+
+    assert header(worker.heard[0], b"cookie") == b"holdfast_a=1"
+
+
+async def test_a_body_without_a_length_is_passed_on_in_pieces(tmp_path: Path) -> None:
+    pieces = [b"one", b"two" * 50_000, b"three"]
+    async with scripted(tmp_path, says(OK)) as worker:
+        await Client("POST", CHAT, pieces, {"transfer-encoding": "chunked"}).ask(worker)
+
+    request = worker.heard[0]
+    assert header(request, b"content-length") is None
+    assert b"".join(pieces[:1]) in request
+    assert request.endswith(b"5\r\nthree\r\n0\r\n\r\n")
+
+
+async def test_an_answer_is_passed_on_as_it_comes(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def play(request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM + chunked(b": first\n\n"))
+        await writer.drain()
+        await go_on.wait()
+        writer.write(chunked(b": second\n\n", b""))
+
+    async with scripted(tmp_path, play) as worker:
+        client = Client("GET", "/v1/sessions/x/events")
+        asking = asyncio.ensure_future(client.ask(worker))
+        await asyncio.wait_for(client.has_heard.wait(), 30)
+        assert client.body == b": first\n\n"
+        go_on.set()
+        await asking
+
+    assert client.body == b": first\n\n: second\n\n"
+    assert client.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", CHAT), ("POST", TURNS), ("POST", "/v1/responses")])
+async def test_a_request_that_begins_a_turn_is_repeated_under_one_key(tmp_path: Path, method: str, path: str) -> None:
+    async with scripted(tmp_path, DIES, DIES, says(OK)) as worker:
+        client = await Client(method, path, b'{"input": "hello"}').ask(worker)
+
+    assert client.body == b"ok"
+    assert len(worker.heard) == 3
+    assert len(set(worker.heard)) == 1, "they are the same to the last byte"
+    assert header(worker.heard[0], b"idempotency-key") is not None
+
+
+async def test_a_large_body_can_be_repeated_too(tmp_path: Path) -> None:
+    body = b"x" * 2_000_000
+    async with scripted(tmp_path, DIES, says(OK)) as worker:
+        client = await Client("POST", CHAT, body).ask(worker)
+
+    assert client.body == b"ok"
+    assert all(request.endswith(body) for request in worker.heard)
+
+
+async def test_the_key_of_the_client_stays(tmp_path: Path) -> None:
+    async with scripted(tmp_path, DIES, says(OK)) as worker:
+        await Client("POST", CHAT, b"{}", {"idempotency-key": "mine"}).ask(worker)
+
+    assert [header(request, b"idempotency-key") for request in worker.heard] == [b"mine", b"mine"]
+
+
+async def test_requests_that_only_read_are_repeated(tmp_path: Path) -> None:
+    async with scripted(tmp_path, DIES, says(OK)) as worker:
+        client = await Client("GET", "/v1/sessions").ask(worker)
+
+    assert client.body == b"ok"
+
+
+async def test_what_may_have_been_done_is_not_done_again_and_that_is_said(tmp_path: Path) -> None:
+    async with scripted(tmp_path, DIES) as worker:
+        client = await Client("POST", "/v1/sessions/x/fork", b"{}").ask(worker)
+
+    assert client.status == 503
+    assert client.headers["x-should-retry"] == "false"
+    assert "nobody knows" in json.loads(client.body)["error"]["message"]
+    assert len(worker.heard) == 1
+
+
+async def test_a_worker_that_leaves_is_not_the_last_word(tmp_path: Path) -> None:
+    async with scripted(tmp_path, says(LEAVING), says(OK)) as worker:
+        worker.leaves = True
+        client = await Client("POST", CHAT, b"{}").ask(worker)
+
+    assert client.status == 200
+
+
+async def test_a_worker_that_stays_has_the_last_word(tmp_path: Path) -> None:
+    async with scripted(tmp_path, says(LEAVING)) as worker:
+        client = await Client("POST", CHAT, b"{}").ask(worker)
+
+    assert client.status == 503
+    assert client.body == b'{"error":{"message":""}}'
+
+
+async def test_a_worker_that_always_dies_is_given_up(tmp_path: Path) -> None:
+    async with scripted(tmp_path, *([DIES] * 12)) as worker:
+        with pytest.raises(Unavailable):
+            await Client("GET", "/v1/sessions").ask(worker)
+
+
+async def test_a_stream_is_told_on_from_where_it_was(tmp_path: Path) -> None:
+    first = STREAM + chunked(chunk({"role": "assistant", "content": ""}), chunk({"content": "Hello wo"}))
+    second = STREAM + chunked(
+        chunk({"role": "assistant", "content": ""}),
+        chunk({"content": "Hello world"}),
+        chunk({}, "stop"),
+        frame(b"[DONE]"),
+        b"",
+    )
+    async with scripted(tmp_path, says(first), says(second)) as worker:
+        client = await Client("POST", CHAT, b'{"stream": true}').ask(worker)
+
+    assert client.body.count(b'"role"') == 1
+    assert b'"content":"rld"' in client.body.replace(b" ", b"")
+    assert client.body.endswith(b"data: [DONE]\n\n")
+    assert len({header(request, b"idempotency-key") for request in worker.heard}) == 1
+
+
+async def test_a_stream_that_became_another_ends_with_an_error(tmp_path: Path) -> None:
+    first = STREAM + chunked(chunk({"content": "Yes"}))
+    second = STREAM + chunked(chunk({"content": "No!"}), b"")
+    async with scripted(tmp_path, says(first), says(second)) as worker:
+        client = await Client("POST", CHAT, b'{"stream": true}').ask(worker)
+
+    *_, error, done, end = client.body.split(b"\n\n")
+    assert json.loads(error.removeprefix(b"data: "))["error"]["code"] == "unavailable"
+    assert (done, end) == (b"data: [DONE]", b"")
+
+
+async def test_a_stream_of_events_just_ends_so_that_its_reader_comes_again(tmp_path: Path) -> None:
+    async with scripted(tmp_path, says(STREAM + chunked(b"id: 1\ndata: {}\n\n"))) as worker:
+        client = await Client("GET", "/v1/sessions/x/events").ask(worker)
+
+    assert client.body == b"id: 1\ndata: {}\n\n"
+    assert client.sent[-1]["more_body"] is False
+
+
+async def test_an_answer_that_is_cut_off_is_not_passed_off_as_whole(tmp_path: Path) -> None:
+    async with scripted(tmp_path, says(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")) as worker:
+        client = Client("GET", "/v1/sessions")
+        with pytest.raises(Unavailable):
+            await client.ask(worker)
+
+    assert client.sent[-1] == {"type": "http.response.body", "body": b"half", "more_body": True}
+
+
+async def test_what_is_no_http_is_no_answer(tmp_path: Path) -> None:
+    async with scripted(tmp_path, says(b"SSH-2.0-OpenSSH\r\n\r\n"), says(OK)) as worker:
+        client = await Client("GET", "/v1/sessions").ask(worker)
+
+    assert client.body == b"ok"
+
+
+async def test_headers_without_end_are_no_answer(tmp_path: Path) -> None:
+    endless = says(b"HTTP/1.1 200 OK\r\n", *[b"x-more: " + b"x" * 50_000 + b"\r\n"] * 8)
+    async with scripted(tmp_path, *[endless] * 12) as worker:
+        with pytest.raises(Unavailable):
+            await Client("GET", "/v1/sessions").ask(worker)
+
+
+async def test_a_client_that_leaves_ends_the_connection(tmp_path: Path) -> None:
+    closed = asyncio.Event()
+
+    async def play(request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM)
+        with contextlib.suppress(ConnectionError):
+            while not writer.transport.is_closing():
+                writer.write(chunked(b": again\n\n"))
+                await writer.drain()
+                await asyncio.sleep(0)
+        closed.set()
+
+    async with scripted(tmp_path, play) as worker:
+        client = Client("GET", "/v1/sessions/x/events")
+        asking = asyncio.ensure_future(client.ask(worker))
+        await asyncio.wait_for(client.has_heard.wait(), 30)
+        client.leaves.set()
+        await asyncio.wait_for(asking, 30)
+        await asyncio.wait_for(closed.wait(), 30)
+
+
+async def test_a_question_about_an_answer_has_no_body(tmp_path: Path) -> None:
+    async with scripted(tmp_path, says(b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n")) as worker:
+        client = await Client("HEAD", "/v1/sessions").ask(worker)
+
+    assert client.headers["content-length"] == "500"
+    assert client.body == b""
+
+
+async def test_a_socket_in_a_deep_folder_can_be_reached(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    async with scripted(deep, says(OK)) as worker:
+        client = await Client("GET", "/v1/sessions").ask(worker)
+
+    assert client.body == b"ok"

@@ -1,0 +1,126 @@
+"""The file of users: keys that are kept nowhere, names that are names, and changes that nobody loses."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast.broker.users import Users, check_name
+from holdfast.model.errors import Conflict, Corrupt, Invalid, NotFound
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Users:
+    return Users(tmp_path / "users.json")
+
+
+def add(users: Users, name: str, first_uid: int | None = None) -> str:
+    return users.add(name, first_uid=first_uid, at=1, make_home=lambda user: None)[1]
+
+
+def test_a_key_opens_for_its_user_and_no_other(users: Users) -> None:
+    keys = {name: add(users, name) for name in ("ada", "bo")}
+
+    for name, key in keys.items():
+        found = users.of_key(key)
+        assert found is not None
+        assert found.name == name
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "hfu-", "hfu-ada", "hfu-ada.", "hfu-ada.x", "hfu-nobody.x", "ada", "Bearer", "hfu-ada.é\udce9", "\0"]
+)
+def test_anything_else_opens_nothing(users: Users, wrong: str) -> None:
+    add(users, "ada")
+
+    assert users.of_key(wrong) is None
+
+
+def test_the_key_of_one_under_the_name_of_another_opens_nothing(users: Users) -> None:
+    add(users, "ada")
+    secret = add(users, "bo").partition(".")[2]
+
+    assert users.of_key(f"hfu-ada.{secret}") is None
+
+
+def test_the_file_holds_no_key_and_is_private(users: Users, tmp_path: Path) -> None:
+    secret = add(users, "ada").partition(".")[2]
+
+    assert secret not in (tmp_path / "users.json").read_text()
+    assert (tmp_path / "users.json").stat().st_mode & 0o077 == 0
+
+
+def test_a_new_key_takes_the_place_of_the_old(users: Users) -> None:
+    old, before = add(users, "ada"), users.get("ada")
+
+    new = users.new_key("ada")
+
+    assert users.of_key(old) is None
+    assert users.of_key(new) == users.get("ada")
+    assert users.get("ada").worker_key != before.worker_key
+
+
+def test_a_change_by_another_program_counts_at_once(users: Users, tmp_path: Path) -> None:
+    key = add(users, "ada")
+    other = Users(tmp_path / "users.json")
+    assert other.of_key(key) is not None
+
+    users.remove("ada")
+
+    assert other.of_key(key) is None
+
+
+def test_a_name_is_given_once_and_a_uid_never_again(users: Users) -> None:
+    add(users, "ada", 5000)
+    add(users, "bo", 5000)
+    users.remove("bo")
+    add(users, "cy", 5000)
+
+    assert [user.uid for user in users.all().values()] == [5000, 5002]
+    with pytest.raises(Conflict):
+        add(users, "ada", 5000)
+
+
+def test_a_user_without_a_home_is_none(users: Users) -> None:
+    def fail(user: object) -> None:
+        raise Invalid("no room")
+
+    with pytest.raises(Invalid):
+        users.add("ada", first_uid=None, at=1, make_home=fail)
+
+    assert users.all() == {}
+
+
+def test_changes_at_the_same_time_all_count(tmp_path: Path) -> None:
+    def work(name: str) -> None:
+        add(Users(tmp_path / "users.json"), name)
+
+    threads = [threading.Thread(target=work, args=(f"user{n}",)) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(Users(tmp_path / "users.json").all()) == 20
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Ada", "a b", "../x", ".hidden", "-x", "x" * 33, "a/b", "ä", "a\n", "a.b", "root\0"]
+)
+def test_what_could_be_a_path_is_no_name(name: str) -> None:
+    with pytest.raises(Invalid):
+        check_name(name)
+
+
+def test_whoever_is_not_there_is_not_found(users: Users) -> None:
+    for deed in (users.get, users.remove, users.new_key):
+        with pytest.raises(NotFound, match="nobody"):
+            deed("nobody")
+
+
+def test_a_spoiled_file_lets_nobody_in(users: Users, tmp_path: Path) -> None:
+    key = add(users, "ada")
+    (tmp_path / "users.json").write_text("{")
+
+    with pytest.raises(Corrupt):
+        users.of_key(key)
