@@ -17,7 +17,7 @@ from holdfast.store import grams
 from holdfast.store.database import Database, Transaction
 from holdfast.store.grams import Needle
 from holdfast.store.postgres import PostgresDatabase
-from holdfast.store.postgres_connection import PostgresTransaction
+from holdfast.store.postgres_transaction import PostgresTransaction
 from holdfast.store.search import SearchIndex, begin_on
 from holdfast.store.searchfile import Piece, State
 
