@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import stores, texts
-from bench.figures import Contestant, Figure, Goal, alternate, median, ratio
+from bench.figures import Contestant, Figure, alternate, median, ratio
 from holdfast.model.entry import encode
 from holdfast.store import log
 from holdfast.store.leases import Lease

@@ -10,7 +10,7 @@ Row = tuple[Value, ...]
 
 
 class Transaction(Protocol):
-    """Runs named queries (`log.advance` is the query `advance` of `sql/log.sql`) inside one transaction."""
+    """Runs named queries (`log.held` is the query `held` of `sql/log.sql`) inside one transaction."""
 
     def one(self, query: str, **params: Value) -> Row | None:
         """The first row, or None."""

@@ -46,7 +46,7 @@ class Pipe:
     def begin(self, query: str) -> None:
         """Begin a transaction. Nothing is sent before something is asked."""
         self._pgconn.enter_pipeline_mode()
-        self.tell(query)
+        self._tell_once(query, {})
 
     def tell(self, query: str, params: Mapping[str, Parameter] | None = None) -> None:
         """Do it, after all that was told before. If it fails, the next question, or the end, raises."""
@@ -65,10 +65,7 @@ class Pipe:
 
     def ask_once(self, query: str, params: Mapping[str, Parameter]) -> list[Row]:
         """As `ask`, without preparing it: the server plans it for just these values."""
-        sql, names = queries.numbered()[query]
-        values = [params[name] for name in names]
-        self._pgconn.send_query_params(sql, [_encoded(value) for value in values], list(map(_kind, values)))
-        self._due.append(None)
+        self._tell_once(query, params)
         return self._answered()
 
     def _answered(self) -> list[Row]:
@@ -91,7 +88,7 @@ class Pipe:
 
     def end(self, query: str) -> None:
         """End the transaction, and wait until it has ended."""
-        self.tell(query)
+        self._tell_once(query, {})
         self._sync()
         self._collect()
         self._pgconn.exit_pipeline_mode()
@@ -101,7 +98,7 @@ class Pipe:
         try:
             self._sync()
             self._drain()
-            self.tell("driver.rollback")
+            self._tell_once("driver.rollback", {})
             self._sync()
             self._collect()
             self._pgconn.exit_pipeline_mode()
@@ -109,6 +106,12 @@ class Pipe:
             self._due.clear()
             self.link.close()
             raise
+
+    def _tell_once(self, query: str, params: Mapping[str, Parameter]) -> None:
+        sql, names = queries.numbered()[query]
+        values = [params[name] for name in names]
+        self._pgconn.send_query_params(sql, [_encoded(value) for value in values], list(map(_kind, values)))
+        self._due.append(None)
 
     def _prepare(self, statement: Statement, sql: bytes) -> bytes:
         self._count += 1

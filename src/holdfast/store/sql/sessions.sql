@@ -88,10 +88,6 @@ SELECT :id, seq, kind, at, hash, body FROM event
 WHERE session_id = :parent AND seq <= :upto
 ORDER BY seq;
 
--- name: place_head
--- Puts the head of a new session where its copied or imported events end.
-UPDATE session SET seq = :seq, hash = :hash WHERE id = :id AND seq = 0;
-
 -- name: prunable
 -- Sessions that lie in the trash since before :before and are nobody's, with no process that lives, oldest first.
 SELECT id, title, trashed_at, message_count, preview FROM session
