@@ -45,6 +45,7 @@ ERASING = (
     "erase_aliases",
     "erase_channels",
     "erase",
+    "erase_words",
 )
 
 

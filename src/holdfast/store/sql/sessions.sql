@@ -143,6 +143,10 @@ DELETE FROM channel WHERE session_id = :id;
 -- name: erase
 DELETE FROM session WHERE id = :id AND lease_worker IS NULL AND trashed_at IS NOT NULL;
 
+-- name: erase_words
+-- Nothing to do here: the file of the search keeps no texts, and forgets what is gone when it comes across it.
+SELECT 1 WHERE :id IS NULL;
+
 -- name: in_hand
 -- Open sessions that a worker holds or has open, or whose turn is open, those used last first.
 SELECT session.*, worker.beat_at
