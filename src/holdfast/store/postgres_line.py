@@ -89,6 +89,7 @@ class Line:
         """Close the line for good; nobody will ask for its mark any more. One that stays is removed after some days."""
         try:
             if self._number and self._pipe is not None and not self._pipe.link.closed:
+                self._pipe.rest()
                 self._pipe.link.execute(named("driver.unmark"), {"slot": self._slot})
         except psycopg.Error as e:
             log.debug("a mark stays on %s: %s", self._where, e)
@@ -124,7 +125,7 @@ class Line:
         with self._whole(pipe):
             pipe.begin("driver.begin_read")
             result = work(PostgresTransaction(pipe, writes=False))
-            pipe.end("driver.commit")
+            pipe.leave("driver.commit")
         return result
 
     def _write(self, work: Callable[[Transaction], T], enter: Enter | None) -> tuple[T, set[str]]:

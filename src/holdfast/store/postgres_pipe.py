@@ -45,7 +45,10 @@ class Pipe:
 
     def begin(self, query: str) -> None:
         """Begin a transaction. Nothing is sent before something is asked."""
-        self._pgconn.enter_pipeline_mode()
+        if self._due:
+            self._drain()
+        else:
+            self._pgconn.enter_pipeline_mode()
         self._tell_once(query, {})
 
     def tell(self, query: str, params: Mapping[str, Parameter] | None = None) -> None:
@@ -92,6 +95,20 @@ class Pipe:
         self._sync()
         self._collect()
         self._pgconn.exit_pipeline_mode()
+
+    def leave(self, query: str) -> None:
+        """End a transaction that has only asked, and do not wait: the answer is looked at when the next one begins."""
+        if self._due:
+            return self.end(query)
+        self._tell_once(query, {})
+        self._sync()
+        return self._flush()
+
+    def rest(self) -> None:
+        """Look at what was left, so that the connection can be used by other means."""
+        if self._due:
+            self._drain()
+            self._pgconn.exit_pipeline_mode()
 
     def abandon(self) -> None:
         """Roll back whatever state the transaction is in. A connection on which that fails is closed."""
