@@ -16,7 +16,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import api, appending, context, dashboard, growing, library, liveness, starting, turns
+from bench import api, appending, context, dashboard, growing, library, liveness, postgres, starting, turns
 from bench.figures import Figure
 
 
@@ -66,6 +66,10 @@ async def _live(folder: Path, size: Size, options: argparse.Namespace) -> list[F
     return await liveness.measure(folder, rounds=size.rounds, counts=(10, 1_000, size.sessions))
 
 
+async def _postgres(folder: Path, size: Size, options: argparse.Namespace) -> list[Figure]:
+    return await postgres.measure(folder, rounds=size.rounds, appends=size.appends)
+
+
 SECTIONS: dict[str, Section] = {
     "append": _append,
     "grow": _grow,
@@ -74,6 +78,7 @@ SECTIONS: dict[str, Section] = {
     "api": _api,
     "dashboard": _dashboard,
     "live": _live,
+    "postgres": _postgres,
     "library": _library,
     "start": _start,
 }

@@ -23,6 +23,7 @@ from holdfast.model.ids import WORKER, Ids
 from holdfast.model.message import Text
 from holdfast.model.session import Session
 from holdfast.store import leases, log, workers
+from holdfast.store.database import Database
 from holdfast.store.sqlite import SqliteDatabase
 from holdfast.tools.registry import Toolbox
 
@@ -37,7 +38,8 @@ async def _at_once(request: Request) -> AsyncIterator[Delta | Restarted | Reply]
     yield Reply(parts=(Text("Yes."),), model="instant", finish="stop")
 
 
-async def _engine(db: SqliteDatabase, folder: Path) -> Engine:
+async def engine_on(db: Database, folder: Path) -> Engine:
+    """An engine whose model takes no time."""
     clock = SystemClock()
     ids = Ids(clock.now)
     ground = Ground(db, clock, ids, Bus(), ids.make(WORKER))
@@ -52,7 +54,7 @@ async def _engine(db: SqliteDatabase, folder: Path) -> Engine:
 
 async def measure(folder: Path, *, rounds: int) -> list[Figure]:
     db = await stores.new_store(folder / "turns.db")
-    engine = await _engine(db, folder)
+    engine = await engine_on(db, folder)
     short = (await engine.open(Opening(source="api"))).session.id
     long = await _long_session(db)
     many = [(await engine.open(Opening(source="api"))).session.id for _ in range(AT_ONCE)]
@@ -60,9 +62,9 @@ async def measure(folder: Path, *, rounds: int) -> list[Figure]:
         await _play(engine, session_id, 1)  # what is read once is not part of a turn
     contest = {
         "two appends": lambda: _bare(db),
-        "short": lambda: _timed(engine, [short], TURNS),
-        "long": lambda: _timed(engine, [long], TURNS),
-        "many": lambda: _timed(engine, many, max(1, 4 * TURNS // AT_ONCE)),
+        "short": lambda: timed(engine, [short], TURNS),
+        "long": lambda: timed(engine, [long], TURNS),
+        "many": lambda: timed(engine, many, max(1, 4 * TURNS // AT_ONCE)),
     }
     results = await alternate(contest, rounds)
     first = await _first_turn(db, folder, long)
@@ -102,7 +104,7 @@ async def _long_session(db: SqliteDatabase) -> str:
     return lease.session_id
 
 
-async def _timed(engine: Engine, session_ids: list[str], turns: int) -> float:
+async def timed(engine: Engine, session_ids: list[str], turns: int) -> float:
     """Seconds for one turn."""
     start = time.perf_counter()
     await asyncio.gather(*(_play(engine, session_id, turns) for session_id in session_ids))
@@ -128,7 +130,7 @@ async def _bare(db: SqliteDatabase) -> float:
 
 
 async def _first_turn(db: SqliteDatabase, folder: Path, session_id: str) -> float:
-    engine = await _engine(db, folder)
+    engine = await engine_on(db, folder)
     start = time.perf_counter()
     await _play(engine, session_id, 1)
     took = time.perf_counter() - start

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.store.backup import Copied, Stages
     from holdfast.store.health import Health
     from holdfast.store.move import End, Moved
+    from holdfast.store.restore import Restored
     from holdfast.store.search import SearchIndex
     from holdfast.store.workers import Worker
 
@@ -96,10 +97,7 @@ def store_file(settings: Settings) -> Path:
     """The file of the store. Raises Unsupported for one that is not a file."""
     path = settings.store_path
     if path is None:
-        raise Unsupported(
-            "the store is in PostgreSQL, not in a file. To restore a backup there, move it into an empty database: "
-            "HOLDFAST_STORE=sqlite:///<backup> holdfast migrate --to postgresql://…"
-        )
+        raise Unsupported("the store is in PostgreSQL, not in a file")
     return path
 
 
@@ -182,6 +180,23 @@ def at_home(settings: Settings, url: str | None) -> str:
         _need_psycopg()
         return url
     raise Invalid("a store is named as sqlite:///path or postgresql://user@host/database")
+
+
+def restore_store(
+    settings: Settings, file: Path, alive: "Callable[[Worker], bool]", *, replace: bool, on_progress: "Stages"
+) -> "Restored":
+    """Make the store what the backup is, wherever it lies."""
+    now = SystemClock().now()
+    if settings.store_path is not None:
+        from holdfast.store.restore import Place, restore
+
+        place = Place(store=settings.store_path, home=settings.home, replace=replace, alive=alive, at=now)
+        return restore(file, place, on_progress)
+    from holdfast.store.restore_elsewhere import Elsewhere, restore_elsewhere
+
+    store = _end(settings.home, settings.store)
+    elsewhere = Elsewhere(store=store, home=settings.home, replace=replace, alive=alive, at=now)
+    return restore_elsewhere(file, elsewhere, on_progress)
 
 
 def _nobody(worker: "Worker") -> bool:

@@ -529,8 +529,8 @@ async def test_run_says_how_many_rows_changed_and_all_gives_every_row(database: 
     def work(tx: Transaction) -> tuple[int, int, list[object]]:
         for number in range(3):
             workers.register(tx, f"worker-{number}", "test", IDENTITY, version="1", at=1)
-        made = tx.run("meta.put", key="key", value="value")
-        missed = tx.run("sessions.erase_draft", id="nobody")
+        made = tx.count("meta.put", key="key", value="value")
+        missed = tx.count("sessions.erase_draft", id="nobody")
         return made, missed, [row[0] for row in tx.all("workers.alive")]
 
     assert await database.write(work) == (1, 0, ["worker-0", "worker-1", "worker-2"])

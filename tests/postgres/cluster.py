@@ -75,7 +75,7 @@ class Cluster:
     def start(self) -> None:
         """Start the server, or start it again after it was killed, and wait until it answers."""
         log = (self.folder / "log").open("ab")
-        program = [*self._as_user(), binaries() / "postgres", "-D", self.data]
+        program: list[str | Path] = [*self._as_user(), binaries() / "postgres", "-D", self.data]
         self._server = subprocess.Popen(program, stdout=log, stderr=log, start_new_session=True)
         log.close()
         limit = time.monotonic() + PATIENCE

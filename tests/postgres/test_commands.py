@@ -49,8 +49,57 @@ def test_a_turn_is_played_listed_found_verified_and_backed_up(there: OnPostgres,
     assert saved.code == 0, saved.err
     assert saved.json["sessions"] == 1 and saved.json["verified"]
     assert sorted(one.name for one in tmp_path.iterdir() if one.name != "home") == ["backup.db"]
-    restored = there("restore", str(file))
-    assert restored.code == 2 and "migrate --to" in restored.err
+
+
+def test_a_backup_is_restored_and_what_was_there_is_kept(
+    there: OnPostgres, home: Path, tmp_path: Path, url: str
+) -> None:
+    file = tmp_path / "backup.db"
+    session_id = there("run", "Is there a nightingale?", "--json").json["session_id"]
+    assert there("backup", str(file)).code == 0
+    later = there("run", "Is there a lark?", "--json").json["session_id"]
+    before = there("sessions", "show", session_id, "--json").json
+
+    refused = there("restore", str(file))
+    assert refused.code != 0 and "holds 2 sessions and was left as it is; --replace" in refused.err
+    done = there("restore", str(file), "--replace", "--json")
+    assert done.code == 0, done.err
+    assert (done.json["sessions"], done.json["saved_is_damaged"], done.json["store"]) == (1, False, url)
+    assert [one["id"] for one in there("sessions", "list", "--all", "--json").json["sessions"]] == [session_id]
+    assert there("sessions", "show", session_id, "--json").json == before
+    assert there("sessions", "verify", "--json").json["ok"]
+    assert "nightingale" in there("sessions", "search", "nightingale", "--json").out
+    assert there("sessions", "search", "lark", "--json").json["hits"] == []
+    assert there("run", "Go on", "--session", session_id, "--json").code == 0
+
+    saved = Path(done.json["saved_as"])
+    assert saved.parent == home and saved.stat().st_mode & 0o077 == 0
+    assert there("restore", str(saved), "--replace").code == 0
+    ids = {one["id"] for one in there("sessions", "list", "--all", "--json").json["sessions"]}
+    assert ids == {session_id, later}
+    assert not list(home.glob("*.taking")) and not list(home.glob("*.restoring*"))
+
+
+def test_a_damaged_store_is_replaced_and_kept_as_it_was_and_a_damaged_backup_is_refused(
+    there: OnPostgres, tmp_path: Path, url: str
+) -> None:
+    file = tmp_path / "backup.db"
+    there("run", "Is there a nightingale?", "--json")
+    assert there("backup", str(file)).code == 0
+    cluster().execute("UPDATE event SET body = replace(body, 'nightingale', 'vulture')", name_of(url))
+    assert there("backup", str(tmp_path / "bad.db")).code == 1
+    done = there("restore", str(file), "--replace", "--json")
+
+    assert done.code == 0 and done.json["saved_is_damaged"], done.err
+    assert there("sessions", "verify", "--json").json["ok"]
+    for wrong, words in (
+        (tmp_path / "none.db", "no file"),
+        (tmp_path, "not a file"),
+        (Path(done.json["saved_as"]), "damaged"),
+    ):
+        refused = there("restore", str(wrong), "--replace")
+        assert refused.code != 0 and words in refused.err and "Traceback" not in refused.err
+    assert cluster().execute("SELECT count(*) FROM event WHERE body LIKE '%nightingale%'", name_of(url)) != [(0,)]
 
 
 def test_a_store_is_moved_there_and_back(

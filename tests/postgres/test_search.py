@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.model.ids import Ids
 from holdfast.store.postgres import PostgresDatabase, open_postgres
-from holdfast.store.postgres_search import open_table
-from holdfast.store.search import SearchIndex
+from holdfast.store.postgres_search import FULL, SearchTable, open_table
+from holdfast.store.search import Scope, SearchIndex
+from holdfast.store.searchfile import Piece
 from tests.fakes.clock import FakeClock
 from tests.postgres.cluster import cluster, name_of
 from tests.store.library import Library
@@ -74,7 +75,8 @@ async def test_several_workers_fill_the_index_at_once(library: Library, database
 
     assert len(await another.search("word", limit=10_000)) == 1_500
     name = name_of(url)
-    assert cluster().execute("SELECT count(*), count(DISTINCT position) FROM words", name) == [(1_500, 1_500)]
+    words = cluster().execute("SELECT sum(array_length(string_to_array(folded, chr(10)), 1)) FROM words", name)
+    assert words == [(1_500,)], "each is there once"
     await one.close()
     await another.close()
     await other.close()
@@ -98,3 +100,64 @@ async def test_without_the_extension_everything_is_found_and_a_warning_says_how(
     await index.close()
     await guest.close()
     cluster().execute("DROP OWNED BY guest; DROP ROLE guest", name)
+
+
+async def test_new_words_grow_together_and_each_is_found_once_newest_first(
+    library: Library, index: SearchIndex, url: str
+) -> None:
+    """Sessions that take turns, so that their passages overlap, and one that came to rest long ago."""
+    names = [await library.open() for _ in range(4)]
+    said = []
+    for number in range(60):
+        text = f"word {number} " + "and so on " * 60
+        await library.say(names[0 if number == 0 else number % 3 + 1], text)
+        said.append(text)
+        if number % 2:
+            await index.catch_up()
+    passages = cluster().execute("SELECT letters FROM words ORDER BY letters", name_of(url))
+    assert len(passages) < 30 and max(passages)[0] >= FULL
+
+    assert [hit.snippet for hit in await index.search("word", limit=100)] == [
+        hit.snippet for text in reversed(said) for hit in await index.search(f'"{text[:9]}"', limit=1)
+    ]
+    positions: list[int] = []
+    while page := await index.search("word", limit=7, before_position=positions[-1] if positions else None):
+        positions += [hit.position for hit in page]
+    assert len(positions) == 60 and positions == sorted(set(positions), reverse=True)
+    assert len(await index.search("word", limit=100, scope=Scope(session_id=names[1]))) == 19
+
+
+async def test_passages_that_reach_far_back_hide_no_hit_between_their_events(
+    library: Library, index: SearchIndex
+) -> None:
+    """Many sessions whose first and last words are far apart: a page of passages may have no event that is due."""
+    names = [await library.open() for _ in range(90)]
+    for text in ("early lark", "late lark"):
+        for name in names:
+            await library.say(name, text)
+    await library.say(await library.open(), "lark alone")
+    await index.catch_up()
+
+    assert len(await index.search("lark", limit=500)) == 181
+    assert len(await index.search("early", limit=500)) == 90
+    page = await index.search("lark", limit=91)
+    assert {hit.snippet for hit in page} == {"late lark", "lark alone"}
+    rest = await index.search("lark", limit=500, before_position=page[-1].position)
+    assert [hit.snippet for hit in rest] == ["early lark"] * 90
+
+
+async def test_the_words_of_a_pruned_session_go_with_it(
+    library: Library, index: SearchIndex, database: PostgresDatabase, url: str
+) -> None:
+    kept, pruned = await library.open(), await library.open()
+    await library.say(kept, "a lark")
+    await library.say(pruned, "a nightingale")
+    await index.catch_up()
+    await library.prune(pruned)
+    late = Piece(10**6, pruned, "a late nightingale", 9)
+    state = SearchTable(database).state()
+    assert state is not None
+    assert await asyncio.to_thread(SearchTable(database).add, [late], state, state)
+
+    assert cluster().execute("SELECT session_id FROM words", name_of(url)) == [(kept,)]
+    assert await found(index, "nightingale") == []

@@ -9,9 +9,9 @@ from holdfast.store import migrate, queries
 from holdfast.store.sqlite_connection import connect
 
 HOT = {
-    "log.advance": "PRIMARY KEY",
-    "log.advance_unheld": "PRIMARY KEY",
-    "log.advance_beside": "PRIMARY KEY",
+    "log.held": "PRIMARY KEY",
+    "log.unheld": "PRIMARY KEY",
+    "log.beside": "PRIMARY KEY",
     "log.settle": "PRIMARY KEY",
     "log.settle_counts": "PRIMARY KEY",
     "log.range": "sqlite_autoindex_event_1",

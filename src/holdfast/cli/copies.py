@@ -42,28 +42,21 @@ def restore(*, file: Path, replace: bool, as_json: bool) -> None:
 
     The backup is proved before anything is changed. What is in the store now is kept beside it, and it is said where.
     """
-    from holdfast.app import store_file
+    from holdfast.app import restore_store
     from holdfast.clock import SystemClock
-    from holdfast.store.restore import Place
-    from holdfast.store.restore import restore as put_back
+    from holdfast.settings import without_password
 
     settings = face.settings()
-    clock = SystemClock()
-    place = Place(
-        store=store_file(settings),
-        home=settings.home,
-        replace=replace,
-        alive=_alive(clock.now(), settings.liveness.stale_seconds),
-        at=clock.now(),
-    )
+    alive = _alive(SystemClock().now(), settings.liveness.stale_seconds)
     with render.stages() as tell:
-        done = put_back(file, place, tell)
+        done = restore_store(settings, file, alive, replace=replace, on_progress=tell)
+    store = without_password(settings.store) if settings.store_path is None else str(settings.store_path)
     saved_as = None if done.saved_as is None else str(done.saved_as)
     if as_json:
         return render.document(
             {
                 "file": str(file),
-                "store": str(place.store),
+                "store": store,
                 "store_id": done.store_id,
                 "sessions": done.sessions,
                 "events": done.events,

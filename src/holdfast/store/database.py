@@ -10,7 +10,7 @@ Row = tuple[Value, ...]
 
 
 class Transaction(Protocol):
-    """Runs named queries (`log.advance` is the query `advance` of `sql/log.sql`) inside one transaction."""
+    """Runs named queries (`log.held` is the query `held` of `sql/log.sql`) inside one transaction."""
 
     def one(self, query: str, **params: Value) -> Row | None:
         """The first row, or None."""
@@ -18,7 +18,10 @@ class Transaction(Protocol):
     def all(self, query: str, **params: Value) -> list[Row]:
         """Every row."""
 
-    def run(self, query: str, **params: Value) -> int:
+    def run(self, query: str, **params: Value) -> None:
+        """Do it. If it fails, that may show only with the next statement that is answered, or at the end."""
+
+    def count(self, query: str, **params: Value) -> int:
         """Do it; how many rows changed."""
 
     def many(self, query: str, rows: Iterable[Mapping[str, Value]]) -> None:

@@ -53,4 +53,4 @@ def busy(tx: Transaction, session_id: str) -> Busy | NotFound:
 
 def release(tx: Transaction, lease: Lease) -> bool:
     """Give the session back; False if it was no longer ours."""
-    return tx.run("leases.release", session=lease.session_id, token=lease.token, worker=lease.worker_id) == 1
+    return tx.count("leases.release", session=lease.session_id, token=lease.token, worker=lease.worker_id) == 1

@@ -35,6 +35,14 @@ INDEXED = (
 SUMMARY_FIELDS = len(msgspec.structs.fields(Summary))
 
 
+class Head(msgspec.Struct, frozen=True):
+    """The number and hash of a log's last event."""
+
+    session_id: str
+    seq: int
+    hash: str
+
+
 class Draft(msgspec.Struct, frozen=True):
     """What had been streamed of a reply when it was last kept."""
 
@@ -59,7 +67,7 @@ def append(tx: Transaction, lease: Lease, events: Sequence[Event], *, at: int) -
 
     Raises LeaseLost, having written nothing, once the lease has changed hands.
     """
-    head = tx.one("log.advance", session=lease.session_id, token=lease.token, worker=lease.worker_id, n=len(events))
+    head = tx.one("log.held", session=lease.session_id, token=lease.token, worker=lease.worker_id)
     if head is None:
         raise LeaseLost(f"{lease.worker_id} no longer holds session {lease.session_id}; nothing was written")
     return _extend(tx, head, events, at)
@@ -67,7 +75,7 @@ def append(tx: Transaction, lease: Lease, events: Sequence[Event], *, at: int) -
 
 def append_unheld(tx: Transaction, session_id: str, events: Sequence[Event], *, at: int) -> Session:
     """As append, for a session that nobody holds. Raises Busy if somebody does."""
-    head = tx.one("log.advance_unheld", session=session_id, n=len(events))
+    head = tx.one("log.unheld", session=session_id)
     if head is None:
         raise busy(tx, session_id)
     return _extend(tx, head, events, at)
@@ -77,17 +85,17 @@ def annotate(tx: Transaction, session_id: str, event: Event, *, at: int) -> Sess
     """Add a fact that is no part of a turn, whoever holds the session."""
     if not isinstance(event, ANNOTATIONS):
         raise Invalid(f"a {KIND_OF[type(event)]} event needs the lease of its session")
-    head = tx.one("log.advance_beside", session=session_id, n=1)
+    head = tx.one("log.beside", session=session_id)
     if head is None:
         raise NotFound(f"there is no session {session_id}")
     return _extend(tx, head, [event], at)
 
 
 def _extend(tx: Transaction, head: Row, events: Sequence[Event], at: int) -> Session:
-    """Write the events behind the head, whose number has been advanced already."""
+    """Write the events behind the head, which nobody else can move before the end of the transaction."""
     session = as_session(head)
     before = summary = session.summary
-    seq, hash_ = session.seq - len(events), session.hash
+    seq, hash_ = session.seq, session.hash
     rows: list[dict[str, Value]] = []
     for event in events:
         kind, body = KIND_OF[type(event)], encode(event)
@@ -95,20 +103,20 @@ def _extend(tx: Transaction, head: Row, events: Sequence[Event], at: int) -> Ses
         summary = fold(summary, event, at)
         rows.append({"session": session.id, "seq": seq, "kind": kind, "at": at, "hash": hash_, "body": body})
     tx.many("log.add", rows)
-    settle(tx, session.id, hash_, before, summary)
+    settle(tx, Head(session.id, seq, hash_), before, summary)
     tx.notify(session.id)
-    return msgspec.structs.replace(session, hash=hash_, summary=summary)
+    return msgspec.structs.replace(session, seq=seq, hash=hash_, summary=summary)
 
 
-def settle(tx: Transaction, session_id: str, hash_: str, before: Summary, after: Summary) -> None:
-    """Write the summary into the session's row."""
+def settle(tx: Transaction, head: Head, before: Summary, after: Summary) -> None:
+    """Write the head and the summary into the session's row."""
     fields = msgspec.structs.asdict(after)
     if all(getattr(before, name) == fields[name] for name in INDEXED):
         for name in INDEXED:
             del fields[name]
-        tx.run("log.settle_counts", session=session_id, hash=hash_, **fields)
+        tx.run("log.settle_counts", session=head.session_id, seq=head.seq, hash=head.hash, **fields)
     else:
-        tx.run("log.settle", session=session_id, hash=hash_, **fields)
+        tx.run("log.settle", session=head.session_id, seq=head.seq, hash=head.hash, **fields)
 
 
 def read(tx: Transaction, session_id: str, *, first: int = 1, last: int = TO_THE_END) -> list[Entry]:

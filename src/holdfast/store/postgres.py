@@ -21,9 +21,10 @@ from holdfast.model.errors import Unavailable
 from holdfast.store import postgres_migrate
 from holdfast.store.database import Transaction
 from holdfast.store.postgres_bells import Bells
-from holdfast.store.postgres_connection import BUSY_SECONDS, Enter, Link, connect, named, refuse_unfit, shown, translate
+from holdfast.store.postgres_connection import BUSY_SECONDS, Link, connect, named, refuse_unfit, shown, translate
 from holdfast.store.postgres_line import Line
 from holdfast.store.postgres_order import Order
+from holdfast.store.postgres_transaction import Enter
 
 P = ParamSpec("P")
 T = TypeVar("T")

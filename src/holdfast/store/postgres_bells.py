@@ -3,12 +3,14 @@
 Those in this process are woken at once, after the commit. Those in others are told by a NOTIFY that is sent after
 the commit, not with it: PostgreSQL lets only one transaction with a notice commit at a time, flush included, and all
 appends would queue there. A process that dies in between has told nobody, and a line may break; so every bell is
-rung when the line is back, and now and then besides. A wake-up is a hint.
+rung when the line is back, and now and then besides. A wake-up is a hint. The first news go out at once; those that
+come close behind are told together, because a notice costs the server a third of what an append does.
 """
 
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,6 +23,8 @@ log = logging.getLogger(__name__)
 RING_SECONDS = 10.0
 """How late a listener may be at worst, when the notice was lost."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+GATHER_SECONDS = 0.02
+"""How close behind each other notices are sent at most."""
 
 
 class Bells:
@@ -38,6 +42,8 @@ class Bells:
         self._lock = threading.Lock()
         self._untold: set[str] = set()
         self._link: Link | None = None
+        self._sent = 0.0
+        self._closing = threading.Event()
 
     def add(self, topic: str) -> asyncio.Event:
         bell = asyncio.Event()
@@ -58,7 +64,8 @@ class Bells:
             self._untold.update(topics)
             if idle and self._untold:
                 self._sender.submit(self._send)
-        self._loop.call_soon_threadsafe(self._ring, tuple(topics))
+        if heard := [topic for topic in topics if topic in self._bells]:
+            self._loop.call_soon_threadsafe(self._ring, heard)
 
     async def close(self) -> None:
         """Tell what is still to be told, and wake all who listen, for the last time."""
@@ -66,6 +73,7 @@ class Bells:
             self._listener.cancel()
             await asyncio.wait([self._listener])
         self._ring_all()
+        self._closing.set()
         await asyncio.to_thread(self._hang_up)
 
     def _hang_up(self) -> None:
@@ -86,6 +94,8 @@ class Bells:
     # The sender's thread.
 
     def _send(self) -> None:
+        self._closing.wait(max(0.0, self._sent + GATHER_SECONDS - time.monotonic()))
+        self._sent = time.monotonic()
         with self._lock:
             topics, self._untold = sorted(self._untold), set()
         for attempt in (1, 2):

@@ -1,11 +1,7 @@
 """A connection to PostgreSQL with the settings every promise rests on, and PostgreSQL's errors as ours."""
 
-import hashlib
 import logging
-import select
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -21,13 +17,10 @@ from holdfast.model.errors import (
     Unsupported,
 )
 from holdfast.store import queries
-from holdfast.store.database import Row, Value
 
 log = logging.getLogger(__name__)
 
 Link = psycopg.Connection[tuple[Any, ...]]
-Enter = Callable[[Value], None]
-"""Told, before the first statement of a write, what the write is about."""
 
 BUSY_SECONDS = 60.0
 """How long a writer waits for another, or for a server that is away, before it gives up and says so."""
@@ -35,8 +28,6 @@ IDLE_SECONDS = 30
 """How long the server keeps a transaction whose worker says nothing: it was cut off, and others wait."""
 CONNECT_SECONDS = 10
 OLDEST = 13
-MANY = 1_000
-"""Statements sent without looking at their answers."""
 PREPARE_AFTER = 2
 """How often a statement is run on a connection before it is prepared there."""
 
@@ -129,31 +120,6 @@ def named(query: str) -> str:
     return queries.for_psycopg()[query]
 
 
-@contextmanager
-def piped(link: Link) -> Iterator[psycopg.Pipeline]:
-    """Statements are sent as they come; whoever wants an answer waits for those to all before it as well."""
-    with link.pipeline() as pipeline:
-        try:
-            yield pipeline
-        except BaseException:
-            with suppress(psycopg.Error):  # the first error is the one that counts
-                pipeline.sync()
-            raise
-
-
-def _flush(link: Link) -> None:
-    """Send all that was given to the connection.
-
-    In a pipeline, psycopg 3.3 goes over to waiting for the answer when it has no further statement to give, even if
-    what it was given does not fit the socket's buffer: the answer to a message of some hundred kilobytes would never
-    come. Can go when a large message in a pipeline no longer hangs without it.
-    """
-    while link.pgconn.flush():
-        readable, _, _ = select.select([link], [link], [])
-        if readable:
-            link.pgconn.consume_input()
-
-
 def connect(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Link:
     """A connection that begins and ends no transaction by itself. Raises psycopg's errors."""
     link = psycopg.connect(_conninfo(url), autocommit=True, prepare_threshold=PREPARE_AFTER)
@@ -211,88 +177,3 @@ def refuse_unfit(link: Link, where: str) -> list[str]:
             "but by reading every text; one made with LC_CTYPE C.UTF-8 finds them quickly"
         )
     return warnings
-
-
-class PostgresTransaction:
-    """Named queries on one connection, inside a transaction that somebody else begins and ends.
-
-    What a write names it also locks, until its end: the functions were written for a store with one writer at a
-    time, and look before they act. Two that name the same session, channel, alias, process or key wait for each
-    other; all others go side by side. Each statement sees what was committed before it, so whoever had to wait sees
-    what the other did. A worker that is named is locked only against being buried meanwhile.
-    """
-
-    def __init__(self, link: Link, pipeline: psycopg.Pipeline, *, writes: bool, enter: Enter | None = None) -> None:
-        self._link = link
-        self._pipeline = pipeline
-        self._writes = writes
-        self._enter = enter
-        self._held: set[tuple[Value, bool]] = set()
-        self.topics: set[str] = set()
-
-    def one(self, query: str, **params: Value) -> Row | None:
-        rows = self.all(query, **params)
-        return rows[0] if rows else None
-
-    def all(self, query: str, **params: Value) -> list[Row]:
-        return cast("list[Row]", self._execute(query, params).fetchall())
-
-    def run(self, query: str, **params: Value) -> int:
-        cursor = self._execute(query, params)
-        self._pipeline.sync()
-        return cursor.rowcount
-
-    def many(self, query: str, rows: Iterable[Mapping[str, Value]]) -> None:
-        for number, row in enumerate(rows, 1):
-            self._execute(query, row)
-            if number % MANY == 0:
-                self._pipeline.sync()
-
-    def notify(self, topic: str) -> None:
-        self.topics.add(topic)
-
-    def listed(self, query: str, **params: Value | list[str]) -> list[Row]:
-        """As `all`, for a query of this driver's own: lists may be given, and it is planned for just these values."""
-        return cast("list[Row]", self._link.execute(named(query), params, prepare=False).fetchall())
-
-    def _execute(self, query: str, params: Mapping[str, Value]) -> psycopg.Cursor[tuple[Any, ...]]:
-        if self._writes:
-            self._lock(query, params)
-        cursor = self._link.execute(named(query), params)
-        _flush(self._link)
-        return cursor
-
-    def _lock(self, query: str, params: Mapping[str, Value]) -> None:
-        names = locks(query, params)
-        if self._enter is not None:
-            self._enter(next((params[name] for name, alone in names if alone), None))
-            self._enter = None
-        for name, alone in names:
-            value = params[name]
-            if (value, alone) in self._held or (value, True) in self._held:
-                continue
-            self._held.add((value, alone))
-            high, low = lock_key(value)
-            self._link.execute(named("driver.lock" if alone else "driver.lock_shared"), {"high": high, "low": low})
-
-
-NAMES = ("session", "id", "parent", "to", "channel", "alias", "key", "schedule", "person")
-"""Parameters that name what a write is about."""
-UNLOCKED = ("workers.register", "workers.beat")
-"""One statement each, and a heartbeat must not wait."""
-BURIALS = ("workers.end", "workers.clear")
-
-
-def locks(query: str, params: Mapping[str, Value]) -> list[tuple[str, bool]]:
-    """Which of the parameters are locked, and whether alone; in an order in which nobody waits while he holds a worker."""
-    if query in UNLOCKED:
-        return []
-    if query.startswith("workers."):
-        return [("id", query in BURIALS)] if "id" in params else []
-    return [(name, True) for name in NAMES if params.get(name)] + [("worker", False)] * bool(params.get("worker"))
-
-
-def lock_key(value: Value) -> tuple[int, int]:
-    """The two whole numbers that stand for a name, the same in every process."""
-    digest = hashlib.blake2b(str(value).encode("utf-8"), digest_size=8).digest()
-    return int.from_bytes(digest[:4], "big", signed=True), int.from_bytes(digest[4:], "big", signed=True)

@@ -11,7 +11,8 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import psycopg
@@ -23,16 +24,14 @@ from holdfast.store.postgres_connection import (
     CROWDED,
     DUPLICATE,
     READ_ONLY,
-    Enter,
-    Link,
-    PostgresTransaction,
     connect,
     is_gone,
     named,
-    piped,
     shown,
     translated,
 )
+from holdfast.store.postgres_pipe import Pipe
+from holdfast.store.postgres_transaction import Enter, PostgresTransaction
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -74,7 +73,7 @@ class Line:
         self._url = url
         self._where = shown(url)
         self._busy_seconds = busy_seconds
-        self._link: Link | None = None
+        self._pipe: Pipe | None = None
         self._number = 0
         self._slot = secrets.token_hex(8)
         """Which row of the marks is this writer's."""
@@ -89,16 +88,17 @@ class Line:
     def end(self) -> None:
         """Close the line for good; nobody will ask for its mark any more. One that stays is removed after some days."""
         try:
-            if self._number and self._link is not None and not self._link.closed:
-                self._link.execute(named("driver.unmark"), {"slot": self._slot})
+            if self._number and self._pipe is not None and not self._pipe.link.closed:
+                self._pipe.rest()
+                self._pipe.link.execute(named("driver.unmark"), {"slot": self._slot})
         except psycopg.Error as e:
             log.debug("a mark stays on %s: %s", self._where, e)
         self.close()
 
     def close(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        if self._pipe is not None:
+            self._pipe.link.close()
+            self._pipe = None
 
     def _persist(self, attempt: Callable[[], T], *, writes: bool) -> T:
         patience = Patience(self._busy_seconds)
@@ -115,43 +115,49 @@ class Line:
                 raise translated(e, self._where) from e
             patience.pause()
 
-    def _connected(self) -> Link:
-        if self._link is None or self._link.closed:
-            self._link = connect(self._url, busy_seconds=self._busy_seconds)
-        return self._link
+    def _connected(self) -> Pipe:
+        if self._pipe is None or self._pipe.link.closed:
+            self._pipe = Pipe(connect(self._url, busy_seconds=self._busy_seconds))
+        return self._pipe
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
-        link = self._connected()
-        try:
-            with piped(link) as pipeline:
-                link.execute(named("driver.begin_read"), prepare=False)
-                result = work(PostgresTransaction(link, pipeline, writes=False))
-                link.execute(named("driver.commit"), prepare=False)
-            return result
-        finally:
-            self._leave_transaction(link)
+        pipe = self._connected()
+        with self._whole(pipe):
+            pipe.begin("driver.begin_read")
+            result = work(PostgresTransaction(pipe, writes=False))
+            pipe.leave("driver.commit")
+        return result
 
     def _write(self, work: Callable[[Transaction], T], enter: Enter | None) -> tuple[T, set[str]]:
-        link = self._connected()
+        pipe = self._connected()
+        transaction = PostgresTransaction(pipe, writes=True, enter=enter)
         self._number += 1
         committing = False
         try:
-            with piped(link) as pipeline:
-                transaction = PostgresTransaction(link, pipeline, writes=True, enter=enter)
-                link.execute(named("driver.begin"), prepare=False)
-                link.execute(named("driver.mark"), {"slot": self._slot, "number": self._number, "at": _now()})
+            with self._whole(pipe):
+                pipe.begin("driver.begin")
+                pipe.tell("driver.mark", {"slot": self._slot, "number": self._number, "at": _now()})
                 result = work(transaction)
                 committing = True
-                link.execute(named("driver.commit"), prepare=False)
-                pipeline.sync()
+                pipe.end("driver.commit")
         except psycopg.Error as e:
             if not (committing and is_gone(e)):
                 raise
             if not self._was_committed(e):
                 raise
-        finally:
-            self._leave_transaction(link)
         return result, transaction.topics
+
+    @contextmanager
+    def _whole(self, pipe: Pipe) -> Iterator[None]:
+        """Leave no transaction open behind an error. A line on which that fails is given up."""
+        try:
+            yield
+        except BaseException:
+            try:
+                pipe.abandon()
+            except psycopg.Error as e:
+                log.debug("a rollback on %s failed (%s); connecting anew", self._where, e)
+            raise
 
     def _was_committed(self, lost: psycopg.Error) -> bool:
         """What became of the last transaction. Raises IoFailed if nobody can be asked in time."""
@@ -160,7 +166,7 @@ class Line:
             self.close()
             try:
                 asked = {"slot": self._slot, "at": _now()}
-                row = self._connected().execute(named("driver.marked"), asked).fetchone()
+                row = self._connected().link.execute(named("driver.marked"), asked).fetchone()
             except psycopg.Error as e:
                 if not patience.allows(e):
                     raise IoFailed(
@@ -173,15 +179,6 @@ class Line:
             committed = bool(row[0] == self._number)
             log.info("a commit on %s was cut off; it had %staken place", self._where, "" if committed else "not ")
             return committed
-
-    def _leave_transaction(self, link: Link) -> None:
-        """Leave no transaction open. A line on which that fails is given up."""
-        try:
-            if not link.closed:
-                link.rollback()
-        except psycopg.Error as e:
-            log.debug("a rollback on %s failed (%s); connecting anew", self._where, e)
-            link.close()
 
 
 def _now() -> int:

@@ -19,7 +19,10 @@ class PlainTransaction:
     def all(self, query: str, **params: Value) -> list[Row]:
         return cast("list[Row]", self._link.execute(named(query), params).fetchall())
 
-    def run(self, query: str, **params: Value) -> int:
+    def run(self, query: str, **params: Value) -> None:
+        self._link.execute(named(query), params)
+
+    def count(self, query: str, **params: Value) -> int:
         return self._link.execute(named(query), params).rowcount
 
     def many(self, query: str, rows: Iterable[Mapping[str, Value]]) -> None:

@@ -1,6 +1,9 @@
 """The search index as a table of the store's own PostgreSQL database, shared by all workers.
 
-The table holds the words of each event without differences of case, and how far it is. It is filled from outside the
+The table holds the words of the events without differences of case, and how far it is. A row is a passage: some events
+of a session that follow each other. One event to a row took twice the room: what is longer than two kilobytes is
+compressed by the server, and neighbours share most of their trigrams. New words begin a passage of their own, and when
+those of a session have grown together to a full one they become one. The table is filled from outside the
 write path, as the file beside a SQLite store is. With the extension pg_trgm an index of trigrams finds the candidates;
 without it the server reads every text, which finds the same and takes longer. Which database has the right kind of
 characters for it is a matter of its LC_CTYPE (`postgres_connection.refuse_unfit`).
@@ -17,7 +20,7 @@ from holdfast.store import grams
 from holdfast.store.database import Database, Transaction
 from holdfast.store.grams import Needle
 from holdfast.store.postgres import PostgresDatabase
-from holdfast.store.postgres_connection import PostgresTransaction
+from holdfast.store.postgres_transaction import PostgresTransaction
 from holdfast.store.search import SearchIndex, begin_on
 from holdfast.store.searchfile import Piece, State
 
@@ -31,6 +34,8 @@ QUERIES: tuple[Literal["search.by_one", "search.by_two", "search.by_three"], ...
     "search.by_three",
 )
 SLOTS = ("a", "b", "c")
+FULL = 8_192
+"""Letters of a passage that grows no more; `search.growing` and an index say it too."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -38,6 +43,30 @@ class Asked(msgspec.Struct, frozen=True):
 
     patterns: list[list[str]]
     session_id: str | None
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """The words of some events of a session that follow each other. Its position is that of the last."""
+
+    session_id: str
+    position: int
+    first_position: int
+    first_seq: int
+    last_seq: int
+    letters: int
+    folded: str
+
+    def joined(self, other: "Passage") -> "Passage":
+        """This and one that comes behind it. No needle is found across the border, or if one is, the comparison decides."""
+        return Passage(
+            self.session_id,
+            other.position,
+            self.first_position,
+            min(self.first_seq, other.first_seq),
+            max(self.last_seq, other.last_seq),
+            self.letters + other.letters,
+            f"{self.folded}\n{other.folded}",
+        )
 
 
 class SearchTable:
@@ -61,23 +90,20 @@ class SearchTable:
         return self._database.write_from_thread(_add, pieces, before, after)
 
     def forget(self, positions: Sequence[int]) -> None:
-        self._database.write_from_thread(
-            lambda tx: tx.many("search.forget", ({"position": position} for position in positions))
-        )
+        """Nothing is named here that the log does not have, and who prunes a session takes its words with it."""
 
     def plan(self, wanted: Sequence[Needle], session_id: str | None) -> Asked | None:
         longest = sorted(wanted, key=lambda needle: needle.shortest, reverse=True)[:MOST_NEEDLES]
         return Asked([[_pattern(form) for form in needle.forms] for needle in longest], session_id)
 
     def candidates(self, plan: Asked, *, before: int, count: int) -> list[int]:
-        def work(tx: Transaction) -> list[int]:
-            assert isinstance(tx, PostgresTransaction)
-            slots = dict(zip(SLOTS, plan.patterns, strict=False))
-            query = QUERIES[len(plan.patterns) - 1]
-            rows = tx.listed(query, before=before, count=count, session_id=plan.session_id, **slots)
-            return [cast("int", row[0]) for row in rows]
-
-        return self._database.read_from_thread(work)
+        """At least so many, if there are: of passages that reach far back, not all events may be due yet."""
+        passages = count
+        while True:
+            found, positions = self._database.read_from_thread(_candidates, plan, before, passages)
+            if found < passages or len(positions) >= count:
+                return positions
+            passages *= 2
 
     def renew(self) -> None:
         self._database.write_from_thread(_renew)
@@ -132,19 +158,42 @@ def _begin(tx: Transaction, store_id: str) -> State:
 def _add(tx: Transaction, pieces: Sequence[Piece], before: State, after: State) -> bool:
     if _state(tx, "search.hold") != before:
         return False
-    tx.many(
-        "search.add",
-        (
-            {
-                "session_id": piece.session_id,
-                "position": piece.position,
-                "folded": grams.storable(grams.fold(piece.text)),
-            }
-            for piece in pieces
-        ),
-    )
+    by_session: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        by_session.setdefault(piece.session_id, []).append(piece)
+    for session_id, said in by_session.items():
+        tx.many("search.add", map(msgspec.structs.asdict, _passages(tx, session_id, said)))
     tx.run("search.settle", store_id=after.store_id, position=after.position, mark=after.mark)
     return True
+
+
+def _passages(tx: Transaction, session_id: str, pieces: Sequence[Piece]) -> list[Passage]:
+    """What is to be written: the new words, and with them those that still grow if together they fill a passage."""
+    new = [_passage(piece) for piece in pieces]
+    growing = sum(cast("int", row[1]) for row in tx.all("search.growing", session_id=session_id))
+    if growing and growing + sum(passage.letters for passage in new) >= FULL:
+        new = [Passage(*row) for row in tx.all("search.take", session_id=session_id)] + new  # type: ignore[arg-type] # the schema checks the types
+    done: list[Passage] = []
+    for passage in new:
+        if done and done[-1].letters < FULL:
+            done[-1] = done[-1].joined(passage)
+        else:
+            done.append(passage)
+    return done
+
+
+def _passage(piece: Piece) -> Passage:
+    folded = grams.storable(grams.fold(piece.text))
+    return Passage(piece.session_id, piece.position, piece.position, piece.seq, piece.seq, len(folded), folded)
+
+
+def _candidates(tx: Transaction, plan: Asked, before: int, passages: int) -> tuple[int, list[int]]:
+    """How many passages were looked at, and the positions of their events that are due."""
+    assert isinstance(tx, PostgresTransaction)
+    slots = dict(zip(SLOTS, plan.patterns, strict=False))
+    query = QUERIES[len(plan.patterns) - 1]
+    rows = tx.listed(query, before=before, count=passages, session_id=plan.session_id, **slots)
+    return cast("int", rows[0][0]), [cast("int", position) for _, position in rows if position is not None]
 
 
 def _renew(tx: Transaction) -> None:

@@ -34,6 +34,19 @@ def as_psycopg(sql: str) -> str:
     return _PARAMETER.sub(r"%(\1)s", _COMMENT.sub("", sql).replace("%", "%%")).strip()
 
 
+@cache
+def numbered() -> dict[str, tuple[bytes, tuple[str, ...]]]:
+    """Every query for PostgreSQL as the server itself wants it: parameters by number, and their names in that order."""
+    return {name: as_numbered(sql) for name, sql in load("postgres").items()}
+
+
+def as_numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
+    """`:name` as `$1`, the same number for the same name."""
+    bare = _COMMENT.sub("", sql).strip()
+    names = tuple(dict.fromkeys(_PARAMETER.findall(bare)))
+    return _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", bare).encode(), names
+
+
 def _read(folder: Path) -> dict[str, str]:
     queries = {}
     for file in folder.iterdir():

@@ -71,8 +71,8 @@ def restore(source: Path, place: Place, on_progress: Stages = nothing) -> Restor
     Raises NotFound, Invalid or Corrupt if the backup is not one, Conflict if there are sessions that may not be
     replaced, and Busy while a worker runs or somebody writes. In all these cases nothing has changed.
     """
-    _refuse_unfit(source, place.store)
-    _refuse_damaged(source, on_progress)
+    refuse_unfit(source, place.store)
+    refuse_damaged(source, on_progress)
     files.prepare(place.store)
     staging = place.store.with_name(place.store.name + ".restoring")
     with backup.only_ours(staging):
@@ -86,7 +86,7 @@ def restore(source: Path, place: Place, on_progress: Stages = nothing) -> Restor
             backup.remove(staging)
 
 
-def _refuse_unfit(source: Path, store: Path) -> None:
+def refuse_unfit(source: Path, store: Path) -> None:
     if not source.exists():
         raise NotFound(f"there is no file {source}")
     if not source.is_file():
@@ -95,7 +95,7 @@ def _refuse_unfit(source: Path, store: Path) -> None:
         raise Invalid(f"{source} is the store itself; name a backup of it")
 
 
-def _refuse_damaged(source: Path, on_progress: Stages) -> None:
+def refuse_damaged(source: Path, on_progress: Stages) -> None:
     """Raise unless the file is a store of ours whose every hash fits."""
     try:
         with closing(backup.open_copy(source)) as connection:
@@ -113,8 +113,8 @@ def _restore(source: Path, staging: Path, place: Place, on_progress: Stages) -> 
     with ExitStack() as stack:
         live, watch = _open(place.store, stack)
         present = _look(watch, place)
-        fresh = stack.enter_context(closing(_stage(source, staging, on_progress)))
-        store_id = _make_ready(fresh, staging, place.at)
+        fresh = stack.enter_context(closing(stage(source, staging, on_progress)))
+        store_id = make_ready(fresh, staging, place.at)
         heads = verify.heads(SqliteTransaction(fresh))
         saved = _save(watch, place, present, on_progress)
         if live is None or watch is None:
@@ -143,7 +143,8 @@ def _open(store: Path, stack: ExitStack) -> tuple[apsw.Connection | None, apsw.C
         return None, None
 
 
-def _stage(source: Path, staging: Path, on_progress: Stages) -> apsw.Connection:
+def stage(source: Path, staging: Path, on_progress: Stages) -> apsw.Connection:
+    """A copy of the backup that may be changed."""
     with closing(backup.open_copy(source)) as copied:
         backup.copy_pages(copied, source, staging, on_progress=on_progress)
     return sqlite_connection.connect(staging)
@@ -198,7 +199,7 @@ def _refuse_alive(connection: apsw.Connection, place: Place) -> None:
             )
 
 
-def _make_ready(fresh: apsw.Connection, staging: Path, at: int) -> str:
+def make_ready(fresh: apsw.Connection, staging: Path, at: int) -> str:
     """Turn the staging file into a store that can be used as it is; its new id."""
     migrate.migrate(fresh, staging)
     store_id = secrets.token_hex(8)
@@ -218,9 +219,7 @@ def _save(watch: apsw.Connection | None, place: Place, present: _Present, on_pro
     """Keep the present store under a name of its own."""
     if not present.worth_saving:
         return None
-    stem = f"before-restore-{moment(place.at):%Y%m%dT%H%M%SZ}"
-    names = (f"{stem}{f'-{n}' if n > 1 else ''}.db" for n in range(1, 1000))
-    target = next(path for name in names if not (path := place.home / name).exists())
+    target = free_name(place.home, place.at)
     if watch is not None:
         return backup.copy(watch, place.store, target, sound=False, on_progress=on_progress)
     for end in ("-wal", "-shm", ""):
@@ -231,6 +230,13 @@ def _save(watch: apsw.Connection | None, place: Place, present: _Present, on_pro
     files.prepare(place.store)
     problem = verify.Problem("it cannot be read as a store")
     return backup.Copied(target, target.stat().st_size, verify.Report(problems=[problem]))
+
+
+def free_name(home: Path, at: int) -> Path:
+    """Where to keep a store that is about to be replaced."""
+    stem = f"before-restore-{moment(at):%Y%m%dT%H%M%SZ}"
+    names = (f"{stem}{f'-{n}' if n > 1 else ''}.db" for n in range(1, 1000))
+    return next(path for name in names if not (path := home / name).exists())
 
 
 def _put_in(fresh: apsw.Connection, live: apsw.Connection, unchanged: Callable[[], None], on_progress: Stages) -> None:

@@ -306,7 +306,7 @@ def _next_batch(tx: Transaction, state: State, newest: int) -> _Batch:
         position, session_id, seq, kind, at, body = cast("tuple[int, str, int, str, int, str]", row)
         mark = _mark(session_id, seq, at)
         if text := _words(position, kind, body):
-            pieces.append(Piece(position, session_id, text))
+            pieces.append(Piece(position, session_id, text, seq))
             letters += len(text)
         if position == newest or letters > BATCH_LETTERS:
             break

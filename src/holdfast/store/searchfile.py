@@ -71,6 +71,7 @@ class Piece(msgspec.Struct, frozen=True):
     position: int
     session_id: str
     text: str
+    seq: int
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -45,6 +45,7 @@ ERASING = (
     "erase_aliases",
     "erase_channels",
     "erase",
+    "erase_words",
 )
 
 
@@ -267,15 +268,10 @@ def fork(
     if tx.one("sessions.create", id=new_id, hash=GENESIS, source=parent.summary.source, at=at) is None:
         raise Invalid(f"session {new_id} exists already")
     tx.run("sessions.copy_events", id=new_id, parent=parent_id, upto=upto)
-    _place_head(tx, new_id, upto, shared[-1].hash, summarise(shared))
+    log.settle(tx, log.Head(new_id, upto, shared[-1].hash), Summary(), summarise(shared))
     fact = Forked(parent_id=parent_id, at_seq=upto, at_hash=shared[-1].hash, source=source, channel=channel)
     forked: list[Event] = [fact]
     return log.append_unheld(tx, new_id, [*forked, *loose_ends(shared)], at=at)
-
-
-def _place_head(tx: Transaction, session_id: str, seq: int, hash_: str, summary: Summary) -> None:
-    tx.run("sessions.place_head", id=session_id, seq=seq, hash=hash_)
-    log.settle(tx, session_id, hash_, Summary(), summary)
 
 
 def trash(tx: Transaction, session_id: str, *, at: int, reason: str = "") -> Session:
@@ -328,5 +324,5 @@ def rebuild(tx: Transaction, session_id: str) -> Session:
     """Fold the session's summary from its log anew."""
     session = get(tx, session_id)
     summary = summarise(log.read_whole(tx, session))
-    log.settle(tx, session_id, session.hash, Summary(), summary)
+    log.settle(tx, log.Head(session_id, session.seq, session.hash), Summary(), summary)
     return get(tx, session_id)

@@ -83,7 +83,10 @@ class SqliteTransaction:
     def all(self, query: str, **params: Value) -> list[Row]:
         return cast("list[Row]", self._connection.execute(self._queries[query], params).fetchall())
 
-    def run(self, query: str, **params: Value) -> int:
+    def run(self, query: str, **params: Value) -> None:
+        self._connection.execute(self._queries[query], params).fetchall()
+
+    def count(self, query: str, **params: Value) -> int:
         self._connection.execute(self._queries[query], params).fetchall()
         return self._connection.changes()
 

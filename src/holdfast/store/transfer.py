@@ -80,7 +80,7 @@ def merge(tx: Transaction, session_id: str, proved: Proved, *, at: int) -> Merge
     if tx.one("transfer.extend", session=session_id, had=stored.seq, seq=proved.seq, hash=proved.hash) is None:
         raise leases.busy(tx, session_id)
     _add(tx, session_id, proved.behind(stored.seq))
-    log.settle(tx, session_id, proved.hash, stored.summary, proved.summary)
+    log.settle(tx, log.Head(session_id, proved.seq, proved.hash), stored.summary, proved.summary)
     return Merged("extended", sessions.get(tx, session_id), proved.seq - stored.seq)
 
 
@@ -108,7 +108,7 @@ def grow(tx: Transaction, session_id: str, log_lines: Sequence[Line], summary: S
     if tx.one("transfer.extend", session=session_id, had=had, seq=head.seq, hash=head.hash) is None:
         raise leases.busy(tx, session_id)
     _add(tx, session_id, log_lines)
-    log.settle(tx, session_id, head.hash, stored.summary, summary)
+    log.settle(tx, log.Head(session_id, head.seq, head.hash), stored.summary, summary)
 
 
 def marks(tx: Transaction, session_id: str) -> list[Line]:
@@ -153,8 +153,7 @@ def _refuse_diverged(tx: Transaction, stored: Session, proved: Proved) -> None:
 def _insert(tx: Transaction, session_id: str, proved: Proved, at: int) -> None:
     tx.run("sessions.create", id=session_id, hash=GENESIS, source=proved.summary.source, at=at)
     _add(tx, session_id, proved.lines())
-    tx.run("sessions.place_head", id=session_id, seq=proved.seq, hash=proved.hash)
-    log.settle(tx, session_id, proved.hash, Summary(), proved.summary)
+    log.settle(tx, log.Head(session_id, proved.seq, proved.hash), Summary(), proved.summary)
 
 
 def _add(tx: Transaction, session_id: str, log_lines: Iterable[Line]) -> None:

@@ -83,7 +83,7 @@ def uncleared(tx: Transaction, after: str = "", limit: int = 100) -> list[Worker
 
 def clear(tx: Transaction, worker_id: str, *, at: int) -> bool:
     """Write down that nothing of an ended worker is left to see to; False if something is."""
-    return tx.run("workers.clear", id=worker_id, at=at) == 1
+    return tx.count("workers.clear", id=worker_id, at=at) == 1
 
 
 def get(tx: Transaction, worker_id: str) -> Worker | None:

@@ -1,20 +1,17 @@
--- name: advance
--- Reserves the next :n numbers for the holder of the lease. No row: it has changed hands and nothing may be written.
-UPDATE session SET seq = seq + :n
-WHERE id = :session AND lease_token = :token AND lease_worker = :worker
-RETURNING *;
+-- name: held
+-- A session for the holder of its lease. No row: it has changed hands and nothing may be written.
+SELECT * FROM session
+WHERE id = :session AND lease_token = :token AND lease_worker = :worker;
 
--- name: advance_unheld
--- Reserves the next :n numbers while nobody holds the session.
-UPDATE session SET seq = seq + :n
-WHERE id = :session AND lease_worker IS NULL
-RETURNING *;
+-- name: unheld
+-- A session while nobody holds it.
+SELECT * FROM session
+WHERE id = :session AND lease_worker IS NULL;
 
--- name: advance_beside
--- Reserves the next :n numbers whoever holds the session: for facts that are no part of a turn.
-UPDATE session SET seq = seq + :n
-WHERE id = :session
-RETURNING *;
+-- name: beside
+-- A session whoever holds it: for facts that are no part of a turn.
+SELECT * FROM session
+WHERE id = :session;
 
 -- name: add
 -- Adds one event in its place.
@@ -22,16 +19,16 @@ INSERT INTO event (session_id, seq, kind, at, hash, body)
 VALUES (:session, :seq, :kind, :at, :hash, :body);
 
 -- name: settle_counts
--- Writes what the log now adds up to, when no column with an index of its own has changed but the time.
+-- Moves the head and writes what the log now adds up to, when no column with an index of its own has changed but the time.
 UPDATE session SET
-  hash = :hash, updated_at = :updated_at, epoch = :epoch, message_count = :message_count, turn_count = :turn_count,
+  seq = :seq, hash = :hash, updated_at = :updated_at, epoch = :epoch, message_count = :message_count, turn_count = :turn_count,
   tokens_in = :tokens_in, tokens_out = :tokens_out, preview = :preview, active_at = :active_at
 WHERE id = :session;
 
 -- name: settle
--- Writes all that the log now adds up to.
+-- Moves the head and writes all that the log now adds up to.
 UPDATE session SET
-  hash = :hash, title = :title, source = :source, channel = :channel, model = :model,
+  seq = :seq, hash = :hash, title = :title, source = :source, channel = :channel, model = :model,
   created_at = :created_at, updated_at = :updated_at, ended_at = :ended_at, end_reason = :end_reason,
   epoch = :epoch, message_count = :message_count, turn_count = :turn_count,
   tokens_in = :tokens_in, tokens_out = :tokens_out, parent_id = :parent_id, side_of = :side_of,

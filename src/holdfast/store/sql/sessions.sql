@@ -88,10 +88,6 @@ SELECT :id, seq, kind, at, hash, body FROM event
 WHERE session_id = :parent AND seq <= :upto
 ORDER BY seq;
 
--- name: place_head
--- Puts the head of a new session where its copied or imported events end.
-UPDATE session SET seq = :seq, hash = :hash WHERE id = :id AND seq = 0;
-
 -- name: prunable
 -- Sessions that lie in the trash since before :before and are nobody's, with no process that lives, oldest first.
 SELECT id, title, trashed_at, message_count, preview FROM session
@@ -146,6 +142,10 @@ DELETE FROM channel WHERE session_id = :id;
 
 -- name: erase
 DELETE FROM session WHERE id = :id AND lease_worker IS NULL AND trashed_at IS NOT NULL;
+
+-- name: erase_words
+-- Nothing to do here: the file of the search keeps no texts, and forgets what is gone when it comes across it.
+SELECT 1 WHERE :id IS NULL;
 
 -- name: in_hand
 -- Open sessions that a worker holds or has open, or whose turn is open, those used last first.

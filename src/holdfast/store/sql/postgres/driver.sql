@@ -25,6 +25,9 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 -- name: commit
 COMMIT;
 
+-- name: rollback
+ROLLBACK;
+
 -- name: lock
 -- Nobody else who names this writes until the end of the transaction.
 SELECT pg_advisory_xact_lock(CAST(:high AS INTEGER), CAST(:low AS INTEGER));

@@ -15,7 +15,7 @@ SELECT 1 FROM pg_class WHERE oid = to_regclass('words_trigrams');
 CREATE EXTENSION IF NOT EXISTS pg_trgm;
 
 -- name: create
-CREATE INDEX IF NOT EXISTS words_trigrams ON words USING gin (folded gin_trgm_ops);
+CREATE INDEX IF NOT EXISTS words_trigrams ON words USING gin (folded gin_trgm_ops) WITH (gin_pending_list_limit = 1024);
 
 -- name: state
 -- Which store is indexed, up to where, and what stands there. No row: nothing is yet.
@@ -34,11 +34,22 @@ INSERT INTO words_state (one, store_id, position, mark) VALUES (1, :store_id, 0,
 UPDATE words_state SET store_id = :store_id, position = :position, mark = :mark;
 
 -- name: add
-INSERT INTO words (session_id, position, folded) VALUES (:session_id, :position, :folded)
-ON CONFLICT (session_id, position) DO NOTHING;
+-- Unless the session was pruned meanwhile; it cannot be while this is under way.
+INSERT INTO words (session_id, position, first_position, first_seq, last_seq, letters, folded)
+SELECT id, :position, :first_position, :first_seq, :last_seq, :letters, :folded
+FROM session WHERE id = :session_id FOR KEY SHARE;
 
--- name: forget
-DELETE FROM words WHERE position = :position;
+-- name: growing
+-- The passages of a session that are not full, which is said here and in their index.
+SELECT position, letters FROM words WHERE session_id = :session_id AND letters < 8192 ORDER BY position;
+
+-- name: take
+-- Takes passages out, in order, to make one of them.
+WITH taken AS (
+  DELETE FROM words WHERE session_id = :session_id AND letters < 8192
+  RETURNING session_id, position, first_position, first_seq, last_seq, letters, folded
+)
+SELECT * FROM taken ORDER BY position;
 
 -- name: forget_all
 DELETE FROM words;
@@ -47,23 +58,53 @@ DELETE FROM words;
 DELETE FROM words_state;
 
 -- name: by_one
--- Events that may fit, newest first: those that hold one of the spellings of a needle.
-SELECT position FROM words
-WHERE position < :before AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)
-  AND folded LIKE ANY (CAST(:a AS TEXT[]))
-ORDER BY position DESC LIMIT :count;
+-- Events that may fit, newest first: those of the newest passages that hold one of the spellings of a needle. How many
+-- passages there were, and the positions; those below the last passage come with the next ones.
+WITH passage AS MATERIALIZED (
+  SELECT session_id, position, first_seq, last_seq FROM words
+  WHERE first_position < :before AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)
+    AND folded LIKE ANY (CAST(:a AS TEXT[]))
+  ORDER BY position DESC LIMIT :count
+), edge AS (
+  SELECT count(*) AS found, CASE WHEN count(*) < :count THEN 0 ELSE min(position) END AS lowest FROM passage
+), event_of AS (
+  SELECT DISTINCT event.position FROM passage
+  JOIN event ON event.session_id = passage.session_id AND event.seq BETWEEN passage.first_seq AND passage.last_seq
+  WHERE event.position < :before
+)
+SELECT edge.found, event_of.position FROM edge LEFT JOIN event_of ON event_of.position >= edge.lowest
+ORDER BY event_of.position DESC;
 
 -- name: by_two
 -- As by_one, for two needles.
-SELECT position FROM words
-WHERE position < :before AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)
-  AND folded LIKE ANY (CAST(:a AS TEXT[])) AND folded LIKE ANY (CAST(:b AS TEXT[]))
-ORDER BY position DESC LIMIT :count;
+WITH passage AS MATERIALIZED (
+  SELECT session_id, position, first_seq, last_seq FROM words
+  WHERE first_position < :before AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)
+    AND folded LIKE ANY (CAST(:a AS TEXT[])) AND folded LIKE ANY (CAST(:b AS TEXT[]))
+  ORDER BY position DESC LIMIT :count
+), edge AS (
+  SELECT count(*) AS found, CASE WHEN count(*) < :count THEN 0 ELSE min(position) END AS lowest FROM passage
+), event_of AS (
+  SELECT DISTINCT event.position FROM passage
+  JOIN event ON event.session_id = passage.session_id AND event.seq BETWEEN passage.first_seq AND passage.last_seq
+  WHERE event.position < :before
+)
+SELECT edge.found, event_of.position FROM edge LEFT JOIN event_of ON event_of.position >= edge.lowest
+ORDER BY event_of.position DESC;
 
 -- name: by_three
 -- As by_one, for three needles.
-SELECT position FROM words
-WHERE position < :before AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)
-  AND folded LIKE ANY (CAST(:a AS TEXT[])) AND folded LIKE ANY (CAST(:b AS TEXT[]))
-  AND folded LIKE ANY (CAST(:c AS TEXT[]))
-ORDER BY position DESC LIMIT :count;
+WITH passage AS MATERIALIZED (
+  SELECT session_id, position, first_seq, last_seq FROM words
+  WHERE first_position < :before AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)
+    AND folded LIKE ANY (CAST(:a AS TEXT[])) AND folded LIKE ANY (CAST(:b AS TEXT[])) AND folded LIKE ANY (CAST(:c AS TEXT[]))
+  ORDER BY position DESC LIMIT :count
+), edge AS (
+  SELECT count(*) AS found, CASE WHEN count(*) < :count THEN 0 ELSE min(position) END AS lowest FROM passage
+), event_of AS (
+  SELECT DISTINCT event.position FROM passage
+  JOIN event ON event.session_id = passage.session_id AND event.seq BETWEEN passage.first_seq AND passage.last_seq
+  WHERE event.position < :before
+)
+SELECT edge.found, event_of.position FROM edge LEFT JOIN event_of ON event_of.position >= edge.lowest
+ORDER BY event_of.position DESC;

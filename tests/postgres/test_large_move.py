@@ -1,0 +1,56 @@
+"""A large store is moved to PostgreSQL and back without being held in memory."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast.model.event import SessionOpened
+from holdfast.store import log, sessions, verify
+from holdfast.store.database import Transaction
+from holdfast.store.sqlite import open_sqlite
+from tests.cli.conftest import ENVIRONMENT
+from tests.contract.logs import user
+
+SESSIONS, EACH = 50, 2_000
+TEXT = "A nightingale sang in a wood by the sea. " * 25
+MOST_MEGABYTES = 120
+"""The texts alone are 100 MB; a command that does little takes about 50."""
+
+
+def fill(tx: Transaction, number: int) -> None:
+    session_id = f"hf-{number:04}"
+    sessions.create(tx, session_id, SessionOpened(source="run"), at=1)
+    log.append_unheld(tx, session_id, [user(f"{n} {TEXT}") for n in range(EACH - 1)], at=1)
+
+
+def moved(home: Path, source: str, target: str) -> int:
+    """Moves the store with the command; the most megabytes it took."""
+    environment = {**ENVIRONMENT, "HOLDFAST_STORE": source}
+    command = [sys.executable, "-m", "holdfast", "--home", str(home), "migrate", "--to", target, "--json"]
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+
+    assert child.returncode == 0
+    return used.ru_maxrss // 1024
+
+
+async def heads(path: Path) -> list[tuple[str, int, str]]:
+    database = await open_sqlite(path)
+    found = await database.read(verify.heads)
+    await database.close()
+    return found
+
+
+async def test_a_hundred_thousand_events_go_there_and_back_in_bounded_memory(tmp_path: Path, url: str) -> None:
+    here, back = tmp_path / "here.db", tmp_path / "back.db"
+    database = await open_sqlite(here)
+    for number in range(SESSIONS):
+        await database.write(fill, number)
+    await database.close()
+
+    assert moved(tmp_path, f"sqlite:///{here}", url) < MOST_MEGABYTES
+    assert moved(tmp_path, url, f"sqlite:///{back}") < MOST_MEGABYTES
+    before = await heads(here)
+    assert before == await heads(back) and sum(seq for _, seq, _ in before) == SESSIONS * EACH
