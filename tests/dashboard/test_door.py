@@ -12,7 +12,7 @@ from tests.api.serving import KEY, Server, ask, session
 PAGES = [
     "/",
     "/ui/census",
-    "/ui/pulse",
+    "/ui/live?pulse=1",
     "/ui/space",
     "/ui/space/data",
     "/ui/space/day",
@@ -25,7 +25,7 @@ PAGES = [
     "/ui/health/charts",
     "/ui/fleet",
     "/ui/s/hf-00000000000000000000000001",
-    "/ui/s/hf-00000000000000000000000001/live",
+    "/ui/live?s=hf-00000000000000000000000001:0",
     "/ui/s/hf-00000000000000000000000001/export",
     "/ui/nowhere",
 ]

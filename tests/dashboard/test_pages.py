@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -15,7 +13,6 @@ from holdfast.store.database import Transaction
 from holdfast.store.inbox import Post
 from holdfast.store.outbox import Address, Message
 from tests.api.serving import KEY, Server, ask, session
-from tests.crash.programs import wait_until
 from tests.dashboard.conftest import enter, refuse_errors
 from tests.dashboard.stocking import now, stock
 
@@ -342,55 +339,3 @@ def test_without_scripts_one_can_read_log_in_and_act(browser: Browser, server: S
 
     expect(page.locator("#head h1")).to_have_text("Renamed without a script")
     context.close()
-
-
-# many, and the end
-
-
-def test_five_hundred_pages_hear_of_a_change_and_the_server_leaves_at_once(own: Server) -> None:
-    with httpx.Client(base_url=own.url) as client:
-        client.post("/ui/login", data={"key": KEY})
-        cookies = dict(client.cookies.items())
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    with ExitStack() as stack, own.http() as http:
-        name = session(ask(http, "hello"))
-        many = stack.enter_context(httpx.Client(base_url=own.url, limits=limits, cookies=cookies, timeout=60))
-        paths = ["/ui/pulse", f"/ui/s/{name}/live?after=0"]
-        streams = [stack.enter_context(many.stream("GET", paths[n % 2])) for n in range(500)]
-        lines = [one.iter_lines() for one in streams]
-        ask(http, "and now all of you", headers={"x-session-id": name})
-        position = 0
-        for n, one in enumerate(lines):
-            if n % 2:
-                assert next(line for line in one if "and now all of you" in line)
-            else:
-                heard = [int(line[6:]) for line in _until_data(one, 2)]
-                position = max(position, *heard)
-        assert position > 0
-        with httpx.Client(base_url=own.url, cookies=cookies) as client:
-            assert client.get("/").status_code == 200
-
-        assert own.stop() == 0
-
-
-def _until_data(lines: Iterator[str], count: int) -> list[str]:
-    """The next so many lines of data that are no zero."""
-    found: list[str] = []
-    for line in lines:
-        if line.startswith("data: ") and line != "data: 0":
-            found.append(line)
-            if len(found) == count:
-                break
-    return found
-
-
-def test_a_hidden_page_lets_go_of_its_stream(own_page: Page, own: Server) -> None:
-    own_page.goto(f"{own.url}/")
-    log = own.home / "logs" / "holdfast.log"
-    before = log.read_text().count("GET /ui/pulse")
-    own_page.evaluate(
-        "Object.defineProperty(document, 'hidden', { value: true, configurable: true });"
-        "document.dispatchEvent(new Event('visibilitychange'))"
-    )
-
-    wait_until(lambda: log.read_text().count("GET /ui/pulse") > before, "the stream to be closed")

@@ -140,7 +140,7 @@ def test_renaming_forking_ending_reopening(page: Page, server: Server) -> None:
     expect(page.locator("#head .pill")).to_have_text("ended")
     act(page, "Reopen")
     expect(page.locator("#head .pill")).to_have_text("waiting")
-    act(page, "Pin or unpin")
+    act(page, "Pin")
     expect(page.locator("#head .tag", has_text="pinned")).to_have_count(1)
     page.fill("#at", "3")
     act(page, "Fork")
@@ -172,8 +172,10 @@ def test_into_the_trash_and_out_of_it(page: Page, server: Server) -> None:
 def test_compacting_is_done_undone_and_refused_in_words(page: Page, server: Server) -> None:
     name = begin(server, "short")
     page.goto(f"{server.url}/ui/s/{name}")
-    act(page, "Undo compaction")
-    expect(page.locator(".notice.bad")).to_contain_text("there is nothing to undo")
+    expect(page.get_by_role("button", name="Undo compaction")).to_have_count(0)
+    page.fill("#about", "everything")
+    act(page, "Compact")
+    expect(page.locator(".notice.bad")).to_contain_text("it was not compacted")
 
     for number in range(14):
         page.request.get(f"{server.url}/ui/census")

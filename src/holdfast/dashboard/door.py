@@ -36,6 +36,7 @@ class Door:
         self._key = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
         self._secret = hashlib.sha256(b"holdfast dashboard\n" + self._key).digest()
         self._database = database
+        self._ended: set[str] = set()
         self.cookie = f"holdfast_{self._sign('cookie')[:8]}"
         """Servers on several ports of one machine share a cookie's name unless it tells them apart."""
 
@@ -55,15 +56,21 @@ class Door:
         visit, _, signature = rest.partition(".")
         if not (until.isascii() and until.isdecimal() and signature.isascii()):
             return None
-        if not hmac.compare_digest(signature, self._sign(f"{until}.{visit}")) or int(until) <= now:
+        if not hmac.compare_digest(signature, self._sign(f"{until}.{visit}")):
             return None
-        if visit in await self._database.read(_left):
-            return None
-        return Visitor(visit, int(until), self._sign(f"csrf.{visit}"))
+        visitor = Visitor(visit, int(until), self._sign(f"csrf.{visit}"))
+        return visitor if await self.lasts(visitor, now) else None
+
+    async def lasts(self, visitor: Visitor, now: int) -> bool:
+        """Whether the visit goes on: neither its time is up nor was it ended, here or at another server of the store."""
+        if visitor.until <= now or visitor.visit in self._ended:
+            return False
+        return visitor.visit not in await self._database.read(_left)
 
     async def leave(self, visitor: Visitor, now: int) -> None:
         """End the visit, wherever its cookie has got to."""
         await self._database.write(_leave, visitor, now)
+        self._ended.add(visitor.visit)
 
     def allows(self, visitor: Visitor, token: str) -> bool:
         return hmac.compare_digest(token.encode("utf-8", "replace"), visitor.token.encode())

@@ -55,6 +55,7 @@ async def show(request: Request) -> Response:
         at=at if at != session.seq else 0,
         items=items,
         trash=session.summary.trashed_at is not None,
+        **deeds_of(session),
         **await about(desk, session),
     )
 
@@ -81,6 +82,24 @@ async def about(desk: Desk, session: Session) -> dict[str, Any]:
     waiting = await desk.engine.waiting(session.id)
     running = await desk.engine.running(session.id)
     return {"questions": questions, "waiting": waiting, "processes": running, "now": desk.now}
+
+
+def deeds_of(session: Session) -> dict[str, Any]:
+    """What makes sense to do to a session as it is. Pure."""
+    summary, state = session.summary, session.state
+    if summary.trashed_at is not None:
+        return {"deeds": ["restore"]}
+    fits = {
+        "resume": summary.open_turn is not None and state != "running",
+        "undo": summary.turn_count > 0 and state != "running",
+        "uncompact": summary.epoch > 0,
+        "pin": not summary.pinned,
+        "unpin": bool(summary.pinned),
+        "end": state not in ("ended", "running"),
+        "reopen": state in ("ended", "quarantined"),
+        "trash": True,
+    }
+    return {"deeds": [name for name, does in fits.items() if does]}
 
 
 async def told(desk: Desk, session_id: str, first: int, last: int) -> list[Item]:
