@@ -287,6 +287,12 @@ def test_a_peer_that_goes_away_is_shown_as_away_with_its_last_state(browser: Bro
         expect(page.locator(".peer .warning")).to_contain_text("What follows is its last state")
         expect(page.locator(".peer .lines")).to_contain_text("Far away")
         assert KEY not in page.content()
+        own.stop()
+        own.restart()
+        page.goto(f"{own.url}/ui/fleet")
+        expect(page.locator(".peer .pill").first).to_have_text("away")
+        expect(page.locator(".peer .lines")).to_contain_text("Far away")
+        expect(page.locator(".peer .thing-head")).to_contain_text("heard")
         assert page.evaluate("window.hit") is None
         assert page.troubles == []  # type: ignore[attr-defined]
         context.close()

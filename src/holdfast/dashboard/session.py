@@ -15,6 +15,8 @@ from starlette.responses import Response, StreamingResponse
 from holdfast.dashboard import pages
 from holdfast.dashboard.desk import Desk, of
 from holdfast.dashboard.story import EMBEDDABLE, Item, Story
+from holdfast.engine import why as engine_why
+from holdfast.engine.why import Why
 from holdfast.interop import people
 from holdfast.interop.export import jsonl
 from holdfast.model.entry import Entry
@@ -122,8 +124,8 @@ async def older(request: Request) -> Response:
 async def why(request: Request) -> Response:
     desk = of(request)
 
-    def work(tx: Transaction) -> object:
-        return desk.explain(tx, read(tx, request.path_params["id"]))
+    def work(tx: Transaction) -> Why:
+        return engine_why.why(tx, read(tx, request.path_params["id"]), desk.engine.known, desk.ours)
 
     return pages.piece(request, "why.html", why=await desk.database.read(work))
 

@@ -54,7 +54,7 @@ async def data(request: Request) -> Response:
     kinds = {worker.id: worker for worker in alive}
     shown = [_sprite(one, kinds) for one in sprites]
     for peer in desk.fleet.peers.values():
-        shown += _of_peer(peer.name, peer.state == "away", [] if peer.activity is None else peer.activity.sessions)
+        shown += _of_peer(peer.name, peer.state != "here", [] if peer.activity is None else peer.activity.sessions)
     content = {"at": now // 1_000_000, "sprites": shown}
     return Response(await asyncio.to_thread(msgspec.json.encode, content), media_type="application/json")
 
