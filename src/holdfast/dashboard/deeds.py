@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from holdfast.dashboard.desk import Desk, of
 from holdfast.dashboard.forms import done, fields, needed, number
+from holdfast.dashboard.pages import many
 from holdfast.dashboard.session import read
 from holdfast.engine.opening import Opening
 from holdfast.model.errors import Conflict, Invalid, NotFound
@@ -110,7 +111,7 @@ async def uncompact(desk: Desk, session: Session, request: Request) -> Done:
 
 async def undo(desk: Desk, session: Session, request: Request) -> Done:
     taken = await desk.engine.rewind(session.id)
-    return f"{taken.messages} messages were taken back; the log keeps them", f"/ui/s/{session.id}"
+    return f"{many(taken.messages, 'message')} taken back; the log keeps what was said", f"/ui/s/{session.id}"
 
 
 async def trash(desk: Desk, session: Session, request: Request) -> Done:

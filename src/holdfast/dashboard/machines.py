@@ -64,7 +64,7 @@ async def sweep(request: Request) -> Response:
     pace = Pace(liveness.stale_seconds, liveness.sweep_seconds, desk.settings.api.idle_minutes)
     janitor = Janitor(desk.engine.ground, desk.ours, pace, desk.engine.take_up, desk.engine.chores)
     found = await janitor.sweep()
-    words = f"{len(found.workers)} workers looked at, {len(found.deeds)} things done"
+    words = f"{pages.many(len(found.workers), 'worker')} looked at, {pages.many(len(found.deeds), 'thing')} done"
     return done(request, words, "/ui/workers")
 
 

@@ -27,6 +27,7 @@ from holdfast.model.session import Session
 from holdfast.store import log
 from holdfast.store import sessions as stored
 from holdfast.store.database import Transaction
+from holdfast.store.inputs import Input
 
 EVENTS = 100
 """Events of a page: what fills some screens, whatever the log's length."""
@@ -81,9 +82,15 @@ def _number(request: Request, name: str, default: int) -> int:
 async def about(desk: Desk, session: Session) -> dict[str, Any]:
     """What stands beside the conversation."""
     questions = await desk.engine.questions(session.id)
-    waiting = await desk.engine.waiting(session.id)
+    waiting = [(one.mode, _words(one)) for one in await desk.engine.waiting(session.id)]
     running = await desk.engine.running(session.id)
     return {"questions": questions, "waiting": waiting, "processes": running, "now": desk.now}
+
+
+def _words(waiting: Input) -> str:
+    """What somebody said and nobody has answered yet, in a line."""
+    parts = waiting.said.parts if waiting.said is not None else ()
+    return " ".join(" ".join(part.text for part in parts if isinstance(part, Text)).split())
 
 
 def deeds_of(session: Session) -> dict[str, Any]:

@@ -82,7 +82,9 @@
     if (time.textContent !== words) time.textContent = words;
   });
   const local = (root) => root.querySelectorAll("time[data-local]").forEach((time) => {
-    const at = new Date(time.dateTime), today = at.toDateString() === new Date().toDateString();
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.getTime())) return; // what another server calls a time
+    const today = at.toDateString() === new Date().toDateString();
     time.textContent = at.toLocaleString([], today ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
     time.removeAttribute("data-local");
   });
@@ -129,6 +131,7 @@
     try { localStorage.setItem("theme", root.dataset.theme); } catch { /* storage may be turned off */ }
     document.dispatchEvent(new Event("theme-changed"));
   });
+  $('nav a[aria-current]')?.scrollIntoView({ block: "nearest", inline: "center" });
   if (matchMedia("(max-width: 1180px)").matches) document.querySelectorAll("[data-narrow-closed]").forEach((one) => { one.open = false; });
 
   // Keys.

@@ -5,7 +5,7 @@
   const draft = document.querySelector("#draft"), thinking = document.querySelector("#thinking");
   if (!page) return;
   const words = draft.querySelector(".text");
-  let last = Number(page.dataset.last), text = "", asking = page.dataset.asking !== undefined;
+  let last = Number(page.dataset.last), text = "", asking = page.dataset.asking !== undefined, due = 0;
 
   const isAtEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 160;
   const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight });
@@ -65,6 +65,7 @@
       showDeeds(news.deeds);
       asking = news.asking;
       showState(news.state);
+      if (document.getElementById("why").open) { clearTimeout(due); due = setTimeout(() => htmx.trigger("#why", "refresh"), 1500); }
       if (news.title) document.title = `${news.title} · Holdfast`;
     }),
     notice: (html) => document.getElementById("notices").append(element(html)),
@@ -83,6 +84,11 @@
     // The same key goes with every attempt to send the same words, so that they are said once.
     const renew = () => { key.value = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}`; };
     renew();
+    // Words that are not sent yet outlive a reload.
+    const place = `words of ${page.dataset.session}`;
+    const keep = () => { try { if (box.value) sessionStorage.setItem(place, box.value); else sessionStorage.removeItem(place); } catch { /* storage may be turned off */ } };
+    try { box.value ||= sessionStorage.getItem(place) ?? ""; } catch { /* storage may be turned off */ }
+    box.addEventListener("input", keep);
     let sent = "";
     composer.addEventListener("submit", () => { if (sent && sent !== box.value) renew(); sent = box.value; }, true);
     box.addEventListener("keydown", (event) => {
@@ -91,6 +97,7 @@
     document.addEventListener("htmx:after:request", (event) => {
       if (event.target !== composer || !event.detail.ctx.response?.raw?.ok) return;
       if (box.value === sent) box.value = "";
+      keep();
       sent = "";
       renew();
       toEnd();
