@@ -99,7 +99,7 @@ def deeds_of(session: Session) -> dict[str, Any]:
     if summary.trashed_at is not None:
         return {"deeds": ["restore"]}
     fits = {
-        "resume": summary.open_turn is not None and state != "running",
+        "resume": summary.open_turn is not None and state in ("interrupted", "ended"),
         "undo": summary.turn_count > 0 and state != "running",
         "uncompact": summary.epoch > 0,
         "pin": not summary.pinned,
