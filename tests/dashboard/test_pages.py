@@ -1,17 +1,22 @@
 """Every other page in a real browser: the list, what runs, mail, schedules, health, space and fleet; read aloud, and on a phone."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from bench import population
-from holdfast.store import inbox, outbox, people, platforms
+from holdfast.identity import identity
+from holdfast.model.times import DAY
+from holdfast.store import inbox, outbox, people, platforms, schedules, workers
 from holdfast.store.database import Transaction
 from holdfast.store.inbox import Post
 from holdfast.store.outbox import Address, Message
+from holdfast.store.schedules import Schedule, Slot
 from tests.api.serving import KEY, Server, ask, session
 from tests.dashboard.conftest import enter, refuse_errors
 from tests.dashboard.stocking import now, stock
@@ -102,6 +107,20 @@ def test_searching_as_one_types(page: Page, server: Server) -> None:
     expect(page.locator(".tally")).to_contain_text("Nothing holds this")
     page.fill("input[type=search]", "")
     expect(page.locator(".row").nth(20)).to_be_attached()
+
+
+def test_a_search_keeps_to_the_filters(page: Page, server: Server) -> None:
+    with server.http() as http:
+        thrown, kept = session(ask(http, "a peregrine falcon")), session(ask(http, "another peregrine falcon"))
+        assert http.delete(f"/v1/sessions/{thrown}").status_code == 200
+    page.goto(f"{server.url}/?q=peregrine")
+    expect(page.locator(f"#row-{kept}")).to_have_count(1)
+    page.locator(".check", has_text="Trash").click()
+    expect(page.locator(f"#row-{thrown}")).to_have_count(1)
+    expect(page.locator(f"#row-{kept}")).to_have_count(0)
+    page.goto(f"{server.url}/?q=peregrine&pinned=1")
+
+    expect(page.locator(".tally")).to_contain_text("Nothing holds this")
 
 
 def test_a_hit_leads_to_its_place(page: Page, server: Server) -> None:
@@ -234,6 +253,8 @@ def test_health_says_that_nothing_has_leaked_and_draws_the_day(page: Page, serve
 
     expect(page.locator(".tile").first.locator("dd").first).to_have_text("0")
     expect(page.locator(".uplot canvas")).to_have_count(3)
+    names = set(population.TITLES)
+    assert any(name.partition(", part")[0] in names for name in page.locator(".lines a.one").all_inner_texts())
     drawn = page.request.get(f"{server.url}/ui/health/charts").json()
     assert sum(drawn["turns"]) >= 30 and len(drawn["at"]) == 96
 
@@ -251,8 +272,11 @@ def test_space_shows_every_session_and_goes_back_in_time(page: Page, server: Ser
     page.locator("#scrub").evaluate("one => { one.value = 50000; one.dispatchEvent(new Event('input')) }")
     expect(page.locator("#now")).to_be_enabled()
     page.wait_for_function(f"Number(document.querySelector('#sky').dataset.bodies) < {shown}")
+    page.locator("#scrub").evaluate("one => { one.value = 0; one.dispatchEvent(new Event('input')) }")
+    expect(page.locator("#sky-empty")).to_contain_text("No session was there then")
     page.click("#now")
     expect(page.locator("#clock")).to_have_text("now")
+    expect(page.locator("#sky-empty")).to_be_hidden()
     page.wait_for_function(f"Number(document.querySelector('#sky').dataset.bodies) >= {shown}")
     page.locator("#sky").focus()
     page.keyboard.press("ArrowRight")
@@ -298,6 +322,42 @@ def test_a_peer_that_goes_away_is_shown_as_away_with_its_last_state(browser: Bro
         context.close()
 
 
+# strangers' words
+
+
+def attacks(tx: Transaction) -> None:
+    """An attack in every field of every page that somebody else can fill."""
+    name = f"hf-{ATTACK}"[:40]
+    platforms.take(tx, "matrix", "worker-pages", at=now())
+    platforms.note(tx, "matrix", "worker-pages", "down", at=now(), error=ATTACK)
+    inbox.put(
+        tx, "matrix", [Post(id=ATTACK, chat=ATTACK, message=ATTACK, payload=ATTACK, digest="a", fault=ATTACK)], at=now()
+    )
+    outbox.put(tx, "out-attack", Address("matrix", ATTACK), Message(text=ATTACK), at=now())
+    outbox.begin(tx, "out-attack", "worker-pages")
+    outbox.fail(tx, "out-attack", ATTACK)
+    people.knock(tx, people.Person("matrix", ATTACK, ATTACK, "CODE-6666", "asked", now()))
+    workers.register(tx, name, ATTACK, msgspec.structs.replace(identity(), host=ATTACK), version=ATTACK, at=now())
+    one = Schedule("cron-attack", "0 7 * * *", ATTACK, ATTACK, f"telegram:{ATTACK}", None, "run", now() + DAY, now())
+    schedules.add(tx, one)
+    schedules.open_slot(tx, Slot(one.id, now(), "failed", ATTACK, None, None, now(), now()))
+
+
+def test_nothing_that_others_wrote_becomes_a_part_of_a_page(page: Page, server: Server) -> None:
+    stock(server.home, attacks)
+    call = json.dumps({"command": f"true # {ATTACK}", "background": True})
+    with server.http() as http:
+        ask(http, f"use tool terminal {call}", model=server.model("tools"))
+    for path in PATHS:
+        page.goto(server.url + path)
+        page.wait_for_load_state("load")
+        assert page.evaluate("window.hit") is None, path
+        assert page.locator("img[src=x], [onerror], script:not([src])").count() == 0, path
+        if path in ("/ui/processes", "/ui/workers", "/ui/gateways", "/ui/cron", "/ui/dead"):
+            expect(page.locator("main")).to_contain_text(ATTACK)
+    stock(server.home, lambda tx: schedules.remove(tx, "cron-attack", at=now()))
+
+
 # for everybody
 
 
@@ -330,6 +390,8 @@ def test_every_page_fits_a_phone(browser: Browser, server: Server) -> None:
         page.wait_for_load_state("load")
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 360, path
+        here = page.locator("nav a[aria-current]").bounding_box()
+        assert here is not None and here["x"] >= 0 and here["x"] + here["width"] <= 360, path
     context.close()
 
 

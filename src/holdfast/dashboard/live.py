@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.dashboard import pages
 from holdfast.dashboard.desk import Desk, of
-from holdfast.dashboard.session import about, deeds_of, drawn, read
+from holdfast.dashboard.session import about, deeds_of, drawn, read, waiting
 from holdfast.dashboard.story import Story
 from holdfast.engine.bus import Failed, News
 from holdfast.engine.together import stop
@@ -112,15 +112,18 @@ async def _session(desk: Desk, session_id: str, after: int) -> AsyncGenerator[To
     yield await teller.head()
     async for told in teller.draft(anew=True):
         yield told
-    queue: asyncio.Queue[News] = asyncio.Queue(MOST)
+    queue: asyncio.Queue[News | None] = asyncio.Queue(MOST)
     pump = asyncio.create_task(_pump(desk, found.id, after, queue), name=f"page {found.id}")
-    getting: asyncio.Future[News] | None = None
+    bell = asyncio.create_task(_ring(desk, found.id, queue), name=f"bell {found.id}")
+    getting: asyncio.Future[News | None] | None = None
     try:
         while True:
             getting = asyncio.ensure_future(queue.get())
-            await asyncio.wait({getting, pump}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({getting, pump, bell}, return_when=asyncio.FIRST_COMPLETED)
             if not getting.done():
-                pump.result()
+                for task in (pump, bell):
+                    if task.done():
+                        task.result()
                 return
             news = [getting.result()]
             while not queue.empty():
@@ -128,10 +131,16 @@ async def _session(desk: Desk, session_id: str, after: int) -> AsyncGenerator[To
             async for told in teller.tell(news):
                 yield told
     finally:
-        await stop(*(task for task in (getting, pump) if task is not None))
+        await stop(*(task for task in (getting, pump, bell) if task is not None))
 
 
-async def _pump(desk: Desk, session_id: str, after: int, queue: asyncio.Queue[News]) -> None:
+async def _ring(desk: Desk, session_id: str, queue: asyncio.Queue[News | None]) -> None:
+    """Something may have changed that is no event: words wait for their turn."""
+    async for _ in desk.database.listen(session_id):
+        await queue.put(None)
+
+
+async def _pump(desk: Desk, session_id: str, after: int, queue: asyncio.Queue[News | None]) -> None:
     async with aclosing(desk.engine.news(session_id, after=after)) as news:
         async for item in news:
             await queue.put(item)
@@ -145,15 +154,16 @@ class Teller:
         self._id = session_id
         self._story = Story()
         self._turn_id, self._told = "", 0
+        self._waiting: list[tuple[str, str]] = []
 
     async def remember(self, after: int) -> None:
         first = max(1, after - MEMORY + 1)
         if after:
             self._story.tell(await self._desk.database.read(log.read, self._id, first=first, last=after))
 
-    async def tell(self, news: list[News]) -> AsyncGenerator[Told, None]:
+    async def tell(self, news: list[News | None]) -> AsyncGenerator[Told, None]:
         found = await self._desk.database.read(stored.get, self._id)
-        changed = False
+        changed = None in news and await waiting(self._desk, self._id) != self._waiting
         for item in news:
             if isinstance(item, Entry):
                 changed = True
@@ -179,6 +189,7 @@ class Teller:
         """What stands around the conversation."""
         found = await self._desk.database.read(stored.get, self._id)
         beside = await about(self._desk, found)
+        self._waiting = beside["waiting"]
         told = {
             "html": _plain(pages.fragment("head.html", session=found, **beside)),
             "deeds": _plain(pages.fragment("deeds.html", session=found, csrf="", **deeds_of(found))),

@@ -82,14 +82,23 @@ def _number(request: Request, name: str, default: int) -> int:
 async def about(desk: Desk, session: Session) -> dict[str, Any]:
     """What stands beside the conversation."""
     questions = await desk.engine.questions(session.id)
-    waiting = [(one.mode, _words(one)) for one in await desk.engine.waiting(session.id)]
     running = await desk.engine.running(session.id)
-    return {"questions": questions, "waiting": waiting, "processes": running, "now": desk.now}
+    return {
+        "questions": questions,
+        "waiting": await waiting(desk, session.id),
+        "processes": running,
+        "now": desk.now,
+    }
 
 
-def _words(waiting: Input) -> str:
+async def waiting(desk: Desk, session_id: str) -> list[tuple[str, str]]:
+    """Words that wait for their turn, each with what they do meanwhile."""
+    return [(one.mode, _words(one)) for one in await desk.engine.waiting(session_id)]
+
+
+def _words(item: Input) -> str:
     """What somebody said and nobody has answered yet, in a line."""
-    parts = waiting.said.parts if waiting.said is not None else ()
+    parts = item.said.parts if item.said is not None else ()
     return " ".join(" ".join(part.text for part in parts if isinstance(part, Text)).split())
 
 
