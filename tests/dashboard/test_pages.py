@@ -155,6 +155,8 @@ def test_the_list_goes_on_where_it_ended(own_page: Page, own: Server) -> None:
 
 def test_the_keyboard_is_enough(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
     page.keyboard.press("/")
     expect(page.locator("input[type=search]")).to_be_focused()
     page.keyboard.press("Escape")

@@ -131,7 +131,9 @@
     try { localStorage.setItem("theme", root.dataset.theme); } catch { /* storage may be turned off */ }
     document.dispatchEvent(new Event("theme-changed"));
   });
-  $('nav a[aria-current]')?.scrollIntoView({ block: "nearest", inline: "center" });
+  // On a phone the menu is wider than the screen: the page where one is stands in the middle. Scrolling to it would move the focus there, too.
+  const nav = $(".side nav"), here = $("nav a[aria-current]");
+  if (nav && here) nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;
   if (matchMedia("(max-width: 1180px)").matches) document.querySelectorAll("[data-narrow-closed]").forEach((one) => { one.open = false; });
 
   // Keys.

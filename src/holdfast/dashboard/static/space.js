@@ -39,11 +39,12 @@
     });
   }
 
-  // Each group is a disc of seeds, as in a sunflower: the busiest in the middle. Discs are packed around the largest, wide or
-  // tall as the sky is, and no name stands on another group.
+  // Each group is a disc of seeds, as in a sunflower: the busy in the middle. Discs are packed around the largest, wide or tall
+  // as the sky is, and no name stands on another group. Whoever has a seat keeps it, and a disc has room to grow in: what is
+  // left on a screen should not be shuffled by every word that is said.
   const GAP = 24, FONT = "560 12px Inter, sans-serif", NAME = 30;
   const meet = (a, b) => Math.abs(a.x - b.x) < a.w + b.w && Math.abs(a.y - b.y) < a.h + b.h;
-  const label = (group) => ({ x: group.x, y: group.y + group.radius + 12 / scale, w: group.half / scale, h: 10 / scale });
+  const label = (group) => ({ x: group.x, y: group.y + group.radius + 12 / scale, w: group.half / scale, h: 14 / scale });
   const square = (group) => ({ x: group.x, y: group.y, w: group.radius * 0.9, h: group.radius * 0.9 });
   const clash = (a, b) => Math.hypot(a.x - b.x, a.y - b.y) < a.radius + b.radius + GAP
     || meet(label(a), label(b)) || meet(label(a), square(b)) || meet(label(b), square(a));
@@ -65,21 +66,53 @@
       group.sy = height / 2 + (group.y - (top + bottom) / 2) * scale;
     }
   }
+  const seats = new Map(), rooms = new Map();
+  const isBusy = (body) => MOVES[body.state] || body.state === 4 || body.state === 5;
+  const rank = (body) => (isBusy(body) ? 0 : body.state === 0 ? 1 : 2);
+  function seat(name, members) {
+    const wanted = new Set(members), places = (seats.get(name) ?? []).map((body) => (wanted.delete(body) ? body : null));
+    const coming = [...wanted].sort((a, b) => rank(a) - rank(b) || (a.id < b.id ? 1 : -1));
+    for (let n = 0; coming.length && n < places.length; n++) places[n] ??= coming.shift();
+    places.push(...coming);
+    for (let n = 0; n < places.length; n++) {
+      while (places.length && !places.at(-1)) places.pop();
+      if (n < places.length) places[n] ??= places.pop();
+    }
+    let free = 0;
+    for (let n = places.length - 1, middle = places.filter(isBusy).length * 1.3 + 3; n > middle; n--) {
+      if (!isBusy(places[n])) continue;
+      while (isBusy(places[free])) free++;
+      [places[free], places[n]] = [places[n], places[free]];
+    }
+    seats.set(name, places);
+    return places;
+  }
+  function room(name, count) {
+    const had = rooms.get(name) ?? 0;
+    if (count > had || count < had / 2) rooms.set(name, Math.ceil(count * 1.2) + 1);
+    return rooms.get(name);
+  }
+  let packed = "";
   function arrange() {
     const byGroup = new Map();
     for (const body of bodies.values()) if (body.shown) (byGroup.get(body.g) ?? byGroup.set(body.g, []).get(body.g)).push(body);
     pen.font = FONT;
-    groups = [...byGroup].map(([name, members]) => {
-      const words = `${name.length > NAME ? name.slice(0, NAME - 1) + "…" : name}  ${members.length}`;
-      return { words, members, radius: 15 * Math.sqrt(members.length) * 0.62 + 16, half: pen.measureText(words).width / 2 + 6 };
-    }).sort((a, b) => b.radius - a.radius || (a.words < b.words ? -1 : 1));
-    if (!width || !groups.length) { stale = true; return; }
-    scale = Math.min(Math.max(scale, 0.3), 2.4);
-    pack();
-    pack(); // names have a size of their own: the second time it is known how large that is beside the discs
-    const order = (body) => (MOVES[body.state] ? 0 : body.state === 0 ? 1 : body.state < 6 ? 0.5 : 2);
+    const before = new Map(groups.map((group) => [group.name, group]));
+    groups = [...byGroup].map(([name, all]) => {
+      const members = seat(name, all), words = `${name.length > NAME ? name.slice(0, NAME - 1) + "…" : name}  ${members.length}`;
+      const half = Math.ceil(pen.measureText(words).width / 20) * 10 + 10, { x, y, sx, sy } = before.get(name) ?? {};
+      return { name, words, members, half, radius: 15 * Math.sqrt(room(name, members.length)) * 0.62 + 16, x, y, sx, sy };
+    }).sort((a, b) => b.radius - a.radius || (a.name < b.name ? -1 : 1));
+    stale = true;
+    if (!width || !groups.length) return;
+    const shape = JSON.stringify([width, height, ...groups.map(({ name, radius, half }) => [name, radius, half])]);
+    if (shape !== packed) {
+      packed = shape;
+      scale = 1;
+      pack();
+      pack(); // names have a size of their own: the second time it is known how large that is beside the discs
+    }
     for (const group of groups) {
-      group.members.sort((a, b) => order(a) - order(b) || (a.id < b.id ? 1 : -1));
       group.members.forEach((body, n) => {
         const far = 15 * 0.62 * Math.sqrt(n + 0.5) * scale, angle = n * 2.399963;
         body.tx = group.sx + Math.cos(angle) * far;
@@ -87,7 +120,6 @@
         if (body.x === undefined) { body.x = body.tx; body.y = body.ty; }
       });
     }
-    stale = true;
   }
 
   function paintBackground() {
