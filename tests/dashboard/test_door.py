@@ -83,25 +83,25 @@ def test_a_changed_or_invented_cookie_is_worth_nothing(server: Server, visit: Vi
         assert httpx.get(f"{server.url}/", headers=headers).status_code == 303
 
 
-def test_logging_out_ends_the_visit_for_every_copy_of_its_cookie_and_after_a_restart(own: Server, visit: Visit) -> None:
-    client, token = visit(own)
-    cookies = dict(client.cookies.items())
-    assert httpx.get(f"{own.url}/", cookies=cookies).status_code == 200
+def test_a_login_outlives_restarts_until_it_is_ended_or_the_key_is_changed(own: Server, visit: Visit) -> None:
+    (stays, token), (leaves, theirs) = visit(own), visit(own)
+    copy = dict(leaves.cookies.items())
+    assert httpx.get(f"{own.url}/", cookies=copy).status_code == 200
 
-    assert client.post("/ui/logout", data={"csrf": token}).status_code == 303
-    assert httpx.get(f"{own.url}/", cookies=cookies).status_code == 303
-    own.stop()
-    own.restart()
-    assert httpx.get(f"{own.url}/", cookies=cookies).status_code == 303
-
-
-def test_a_login_outlives_a_restart(own: Server, visit: Visit) -> None:
-    client, token = visit(own)
+    assert leaves.post("/ui/logout", data={"csrf": theirs}).status_code == 303
+    assert httpx.get(f"{own.url}/", cookies=copy).status_code == 303
     own.kill()
     own.restart()
+    assert httpx.get(f"{own.url}/", cookies=copy).status_code == 303
+    assert stays.get("/").status_code == 200
+    assert stays.post("/ui/workers/sweep", data={"csrf": token}).status_code == 303
 
-    assert client.get("/").status_code == 200
-    assert client.post("/ui/workers/sweep", data={"csrf": token}).status_code == 303
+    config = own.home / "config.toml"
+    config.write_text(config.read_text().replace(KEY, "hfk-another-one"))
+    own.stop()
+    own.restart()
+    assert stays.get("/").status_code == 303
+    assert stays.post("/ui/login", data={"key": KEY}).status_code == 401
 
 
 @pytest.mark.parametrize("path", CHANGES)
@@ -136,17 +136,6 @@ def test_a_page_of_a_stranger_can_change_nothing_even_with_the_token(
 
     assert client.post("/ui/workers/sweep", data={"csrf": token}, headers=headers).status_code == 403
     assert httpx.post(f"{server.url}/ui/login", data={"key": KEY}, headers=headers).status_code == 401
-
-
-def test_a_login_is_worth_nothing_once_the_key_is_changed(own: Server, visit: Visit) -> None:
-    client, _ = visit(own)
-    config = own.home / "config.toml"
-    config.write_text(config.read_text().replace(KEY, "hfk-another-one"))
-    own.stop()
-    own.restart()
-
-    assert client.get("/").status_code == 303
-    assert client.post("/ui/login", data={"key": KEY}).status_code == 401
 
 
 async def test_a_visit_ends_by_itself(tmp_path: Path) -> None:

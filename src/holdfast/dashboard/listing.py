@@ -87,15 +87,24 @@ async def sessions(request: Request) -> Response:
     desk, given = of(request), request.query_params
     asked = Asked(**{name: given.get(name, "")[:400] for name in Asked.__struct_fields__})
     found: list[Found] = []
-    page, lag = stored.Page([], None), 0
+    page, lag, cut = stored.Page([], None), 0, False
     if asked.q.strip():
-        found, lag = await _search(desk, asked)
+        found, cut, lag = await _search(desk, asked)
     else:
         page = await desk.database.read(_page, asked)
     part = pages.is_part(request)
     name = "sessions.html" if not part else "rows.html" if asked.cursor else "list.html"
     return pages.page(
-        request, name, asked=asked, page=page, found=found, lag=lag, states=STATES, sources=SOURCES, now=desk.now
+        request,
+        name,
+        asked=asked,
+        page=page,
+        found=found,
+        cut=cut,
+        lag=lag,
+        states=STATES,
+        sources=SOURCES,
+        now=desk.now,
     )
 
 
@@ -108,8 +117,8 @@ def _page(tx: Transaction, asked: Asked) -> stored.Page:
     return stored.list_page(tx, asked.filters, limit=LIMIT, cursor=asked.cursor or None)
 
 
-async def _search(desk: Desk, asked: Asked) -> tuple[list[Found], int]:
-    """Sessions in which the words stand, the newest first; and how far behind the index is."""
+async def _search(desk: Desk, asked: Asked) -> tuple[list[Found], bool, int]:
+    """Sessions in which the words stand, the newest first; whether there may be more; and how far behind the index is."""
     index = await desk.search()
     desk.searched.set()
     try:
@@ -119,6 +128,7 @@ async def _search(desk: Desk, asked: Asked) -> tuple[list[Found], int]:
         pass  # `lag` says so on the page, and the next search goes on from there
     hits: list[Hit] = []
     found: list[Found] = []
+    cut = False
     for _ in range(ROUNDS):
         before = hits[-1].position if hits else None
         try:
@@ -127,11 +137,11 @@ async def _search(desk: Desk, asked: Asked) -> tuple[list[Found], int]:
             )
         except Invalid:  # nothing but blanks and quotes yet
             more = []
-        hits += more
+        hits, cut = hits + more, len(more) == HITS
         found = await desk.database.read(_grouped, asked, hits)
-        if len(found) >= ENOUGH or len(more) < HITS:
+        if len(found) >= ENOUGH or not cut:
             break
-    return found, await index.lag()
+    return found, cut, await index.lag()
 
 
 def _grouped(tx: Transaction, asked: Asked, hits: list[Hit]) -> list[Found]:
