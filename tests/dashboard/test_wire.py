@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from queue import Queue
@@ -103,6 +104,30 @@ def test_a_hidden_page_lets_go_of_its_stream_and_takes_it_up_again(page: Page, s
     expect(page.locator(".said.user", has_text="while nobody looked")).to_have_count(1)
 
 
+def test_a_connection_that_is_silent_is_given_up_and_made_anew(browser: Browser, own: Server) -> None:
+    context = browser.new_context()
+    context.add_init_script("delete window.SharedWorker")  # so that the clock of the page is the clock of the wire
+    page = enter(context, own)
+    with own.http() as http:
+        name = session(ask(http, "hello"))
+    page.clock.install()
+    page.goto(f"{own.url}/ui/s/{name}")
+    expect(page.locator("#link")).to_have_text("Live")
+    own.process.signal(signal.SIGSTOP)
+    try:
+        page.clock.fast_forward(40_000)
+        expect(page.locator("#link")).to_have_text("Reconnecting")
+    finally:
+        own.process.signal(signal.SIGCONT)
+    with own.http() as http:
+        ask(http, "said meanwhile", headers={"x-session-id": name})
+    page.clock.run_for(20_000)
+
+    expect(page.locator(".said.user", has_text="said meanwhile")).to_have_count(1)
+    expect(page.locator("#link")).to_have_text("Live")
+    context.close()
+
+
 def test_who_has_logged_out_hears_no_more(server: Server) -> None:
     cookies = logged_in(server)
     with server.http() as http:
@@ -161,7 +186,7 @@ def test_a_session_that_is_not_there_does_not_silence_the_others(server: Server)
         for line in answer.iter_lines():
             if line.startswith("data: "):
                 one = json.loads(line[6:])
-                told.setdefault(one["of"], set()).add(one["name"])
+                told.setdefault(one.get("of", ""), set()).add(one["name"])
             if "items" in told.get(name, ()) and "hf-nobody" in told:
                 break
 
@@ -188,6 +213,6 @@ def test_five_hundred_streams_hear_of_a_change_and_the_server_leaves_at_once(own
 
 def _position(lines: Iterator[str]) -> int:
     """The second position that is no zero: something has happened since the stream began."""
-    heard = (json.loads(line[6:])["data"] for line in lines if line.startswith("data: "))
+    heard = (json.loads(line[6:]).get("data") for line in lines if line.startswith("data: "))
     places = (place for place in heard if place)
     return max(int(next(places)), int(next(places)))

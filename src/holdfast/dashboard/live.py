@@ -29,7 +29,7 @@ from holdfast.store import log
 from holdfast.store import sessions as stored
 
 HEARTBEAT_SECONDS = 10.0
-HEARTBEAT = b": still here\n\n"
+HEARTBEAT = b'data: {"name":"beat"}\n\n'
 RETRY = b"retry: 1000\n\n"
 MOST = 500
 """Events that a page catches up with; one that missed more is told to load itself again."""

@@ -3,9 +3,13 @@
 "use strict";
 class Wire {
   #pages = new Map(); // who wants what, and when they were last heard of
-  #source = null; #timer = 0; #pause = 500; #on = null; #pulse = null; #open = "";
+  #source = null; #timer = 0; #pause = 500; #on = null; #pulse = null; #open = ""; #heard = 0;
 
-  constructor() { setInterval(() => this.#forget(), 30000); }
+  constructor() {
+    setInterval(() => this.#forget(), 30000);
+    // A server says every ten seconds that it is there. A connection that is silent is dead, though nobody said so: a laptop slept.
+    setInterval(() => { if (this.#source && Date.now() - this.#heard > 30000) this.#failed(); }, 5000);
+  }
 
   // A page wants to hear something: a session behind a number, or the pulse. It says so again now and then.
   want(page, wants) {
@@ -44,6 +48,7 @@ class Wire {
     this.#source = null;
     if (!this.#pages.size) { this.#on = this.#pulse = null; return; }
     this.#open = this.#shape();
+    this.#heard = Date.now();
     this.#source = new EventSource(this.#address());
     this.#source.onopen = () => { this.#pause = 500; this.#tell({ on: true }); };
     this.#source.onmessage = (event) => this.#hear(JSON.parse(event.data));
@@ -64,6 +69,7 @@ class Wire {
     for (const page of this.#pages.keys()) page.postMessage(news);
   }
   #hear(news) {
+    this.#heard = Date.now();
     if (news.name === "pulse") this.#pulse = news.data;
     for (const [page, { wants }] of this.#pages) {
       if ((wants.session ?? "") !== (news.of ?? "")) continue;
