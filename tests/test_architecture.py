@@ -50,7 +50,20 @@ MAY_IMPORT: dict[str, set[str]] = {  # layer -> the layers below it; faces never
     "brokering": BELOW_FACES | FACES | {"config", "logs", "serve"},
     "library": BELOW_FACES | {"app", "assemble", "config", "logs"},
     "cli": BELOW_FACES
-    | {"slash", "app", "assemble", "config", "library", "logs", "serve", "cron", "batch", "broker", "brokering", "torture"},
+    | {
+        "slash",
+        "app",
+        "assemble",
+        "config",
+        "library",
+        "logs",
+        "serve",
+        "cron",
+        "batch",
+        "broker",
+        "brokering",
+        "torture",
+    },
     "__init__": {"library"},
     "__main__": {"cli"},
 }

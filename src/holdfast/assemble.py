@@ -5,6 +5,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import cache, partial
 from pathlib import Path
 
 import holdfast
@@ -26,12 +27,14 @@ from holdfast.engine.titles import Titles
 from holdfast.engine.together import stop
 from holdfast.engine.toolcall import Acting
 from holdfast.engine.turn import Playing
+from holdfast.engine.why import Known
 from holdfast.identity import identity
 from holdfast.model.asking import Delta, Provider, Reply, Request, Restarted
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, SessionOpened
 from holdfast.model.ids import WORKER, Ids
 from holdfast.model.session import Session
+from holdfast.model.times import Clock
 from holdfast.processes.registry import Change, Registry, open_registry
 from holdfast.providers import choose
 from holdfast.providers.retry import Candidate, ask_with_retries
@@ -195,6 +198,7 @@ def _equip(engine: Engine, settings: Settings, models: Models, registry: Registr
         on_reset=settings.processes.on_reset,
         home=settings.gateway.home_channel,
     )
+    engine.known = known(settings, ground.clock, tz)
     engine.chores = (_seen_to(registry), engine.resets.sweep)
 
 
@@ -207,6 +211,17 @@ def _harmless(settings: Settings, environment: Mapping[str, str]) -> dict[str, s
 def window(settings: Settings, model: str) -> int:
     """How many tokens the context of a session with that model may take."""
     return Models(settings).compacting(model or settings.model).window
+
+
+def known(settings: Settings, clock: Clock, tz: str) -> Known:
+    """What explanations of sessions rest on. `tz` is the variable TZ."""
+    return Known(
+        clock=clock,
+        idle_minutes=settings.api.idle_minutes,
+        compact_at=settings.context.compact_at,
+        window=cache(partial(window, settings)),
+        policies=policies(settings, tz),
+    )
 
 
 def _seen_to(registry: Registry) -> Chore:

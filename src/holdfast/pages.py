@@ -1,31 +1,22 @@
 """Puts the dashboard together: what its pages ask the engine, the store, the schedules and other servers for."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
 from holdfast import config
 from holdfast.app import App
-from holdfast.assemble import policies, window
 from holdfast.cron import Cron, check, following
 from holdfast.dashboard.day import Day
 from holdfast.dashboard.desk import Desk
 from holdfast.dashboard.fleet import Fleet
 from holdfast.dashboard.pulse import Pulse
 from holdfast.engine.engine import Engine
-from holdfast.engine.fill import fill_of
-from holdfast.engine.janitor import first_look
-from holdfast.engine.processes import running
-from holdfast.engine.reset import outlook
 from holdfast.engine.together import stop
-from holdfast.engine.why import Why, explain
 from holdfast.identity import identity
 from holdfast.model.errors import Invalid
-from holdfast.model.session import Session
-from holdfast.settings import Settings
-from holdfast.store import approvals, log, outbox, resets, schedules, workers
-from holdfast.store.database import Transaction
+from holdfast.store import outbox, schedules
 from holdfast.store.schedules import PREFIX, Missed, Schedule
 
 
@@ -38,9 +29,8 @@ def desk(engine: Engine, app: App, key: str, leaving: asyncio.Event) -> Desk:
         settings=app.settings,
         ours=identity(),
         search=app.search,
-        explain=explaining(engine, app.settings),
         timetable=Times(engine, app.settings.model),
-        fleet=Fleet(app.settings.fleet.peers, key, clock),
+        fleet=Fleet(app.settings.fleet.peers, key, clock, app.database),
         pulse=Pulse(app.database),
         day=Day(app.database),
         leaving=leaving,
@@ -67,29 +57,6 @@ async def _index(desk: Desk) -> None:
     """Keep the search index up to date once somebody has searched."""
     await desk.searched.wait()
     await (await desk.search()).follow()
-
-
-def explaining(engine: Engine, settings: Settings) -> Callable[[Transaction, Session], Why]:
-    """What `holdfast why` says, from within a worker."""
-    ours, clock = identity(), engine.ground.clock
-    known = policies(settings, config.environment().get("TZ", ""))
-
-    def work(tx: Transaction, session: Session) -> Why:
-        owner = workers.get(tx, session.worker_id) if session.worker_id else None
-        entries = log.read_whole(tx, session)
-        return explain(
-            session,
-            entries,
-            owner,
-            None if owner is None else first_look(owner, ours),
-            approvals.unanswered(tx, session.id),
-            idle_minutes=settings.api.idle_minutes,
-            fill=fill_of(entries, window(settings, session.summary.model), settings.context.compact_at),
-            processes=running(tx, session.id, ours, clock.monotonic()),
-            reset=outlook(known, session, resets.held(tx, session), clock.now()),
-        )
-
-    return work
 
 
 class Times:

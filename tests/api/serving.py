@@ -21,6 +21,7 @@ BRISKLY = " ".join(f"piece{n}" for n in range(80))
 """What the brisk model says, in some eight tenths of a second."""
 SCRIPTS = {
     "slow": {"steps": [{"say": SLOWLY, "delay_seconds": 0.02}], "loop": True},
+    "dawdling": {"steps": [{"say": SLOWLY, "delay_seconds": 0.3}], "loop": True},
     "fails": {"steps": [{"fail": "refused", "message": "I will not."}, {"say": "Then again, why not."}]},
     "silent": {"steps": [{"hang": True}]},
     "brisk": {"steps": [{"say": BRISKLY, "delay_seconds": 0.01}], "loop": True},

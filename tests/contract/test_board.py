@@ -1,6 +1,6 @@
 """What the dashboard asks of a whole store, on every store."""
 
-from holdfast.model.event import Ended, TurnEnded, TurnStarted
+from holdfast.model.event import Ended, Event, TurnEnded, TurnStarted
 from holdfast.store import board, leases, log
 from holdfast.store.database import Database
 from tests.contract.conftest import NewSession
@@ -22,8 +22,10 @@ async def test_sprites_are_the_sessions_of_late_and_every_open_turn(
 
     assert {one.session.id: one.last_kind for one in found} == {fresh.id: "session_opened", stuck.id: "user_said"}
     assert old.id not in {one.session.id for one in found}
-    assert [one.id for one in await database.read(board.listed, "running", limit=10)] == [stuck.id]
-    assert await database.read(board.listed, "interrupted", limit=10) == []
+    reaped = await new_session()
+    left: list[Event] = [TurnStarted(turn_id="t"), user("t"), Ended(reason="reaped")]
+    await database.write(log.append_unheld, reaped.id, left, at=clock.now())
+    assert [one.id for one in await database.read(board.unfinished, limit=10)] == [stuck.id]
 
 
 async def test_moments_are_what_began_and_ended_since_and_only_what_is_new(

@@ -229,12 +229,21 @@ async def test_questions_of_all_sessions_are_listed_the_oldest_first(
 
 @pytest.mark.parametrize(
     "filters",
-    [EVERYTHING, Filters(), Filters(state="quarantined"), Filters(pinned=1), Filters(trashed=1), Filters(source="api")],
+    [
+        EVERYTHING,
+        Filters(),
+        Filters(state="quarantined"),
+        Filters(pinned=1),
+        Filters(trashed=1),
+        Filters(source="api"),
+        Filters(model="nobody:nothing"),
+        Filters(sides=1, state="waiting"),
+    ],
 )
 async def test_a_list_of_rare_sessions_is_the_same_list(
     database: Database, odd_sessions: dict[str, str], filters: Filters
 ) -> None:
-    usual = await all_pages(database, filters, limit=3)
+    usual = (await database.read(sessions.list_page, filters, limit=100, rare=False)).sessions
     found: list[Session] = []
     cursor: str | None = None
     while cursor is not None or not found:
@@ -245,3 +254,6 @@ async def test_a_list_of_rare_sessions_is_the_same_list(
             break
 
     assert [one.id for one in found] == [one.id for one in usual]
+    assert [one.id for one in await all_pages(database, filters, limit=3)] == [one.id for one in usual]
+    every = (await database.read(sessions.list_page, EVERYTHING, limit=100, rare=False)).sessions
+    assert {one.id for one in every if sessions.fits(one, filters)} == {one.id for one in usual}

@@ -3,32 +3,33 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import pytest
 
+from holdfast.dashboard import app, deeds
+from holdfast.dashboard.door import VISIT, Door
+from holdfast.store.sqlite import open_sqlite
 from tests.api.serving import KEY, Server, ask, session
 
-PAGES = [
-    "/",
-    "/ui/census",
-    "/ui/pulse",
-    "/ui/space",
-    "/ui/space/data",
-    "/ui/space/day",
-    "/ui/processes",
-    "/ui/workers",
-    "/ui/gateways",
-    "/ui/dead",
-    "/ui/cron",
-    "/ui/health",
-    "/ui/health/charts",
-    "/ui/fleet",
-    "/ui/s/hf-00000000000000000000000001",
-    "/ui/s/hf-00000000000000000000000001/live",
-    "/ui/s/hf-00000000000000000000000001/export",
-    "/ui/nowhere",
+ID = "hf-00000000000000000000000001"
+PLACES = {"{id}": ID, "{seq:int}": "1", "{number:int}": "0"}
+
+
+def address(route: str) -> str:
+    for name, value in PLACES.items():
+        route = route.replace(name, value)
+    return route
+
+
+PAGES = [*(address(route) for route, _ in app.GETS), "/ui/live?pulse=1", f"/ui/live?s={ID}:0", "/ui/nowhere"]
+CHANGES = [
+    *(address(route) for route, _ in app.POSTS if "{deed" not in route),
+    *(f"/ui/s/{ID}/{deed}" for deed in deeds.DEEDS),
+    "/ui/logout",
 ]
+"""Every address that changes something: a new one is among them by itself."""
 
 
 Visit = Callable[[Server], tuple[httpx.Client, str]]
@@ -82,35 +83,46 @@ def test_a_changed_or_invented_cookie_is_worth_nothing(server: Server, visit: Vi
         assert httpx.get(f"{server.url}/", headers=headers).status_code == 303
 
 
-def test_logging_out_ends_the_visit_for_every_copy_of_its_cookie_and_after_a_restart(own: Server, visit: Visit) -> None:
-    client, token = visit(own)
-    cookies = dict(client.cookies.items())
-    assert httpx.get(f"{own.url}/", cookies=cookies).status_code == 200
+def test_a_login_outlives_restarts_until_it_is_ended_or_the_key_is_changed(own: Server, visit: Visit) -> None:
+    (stays, token), (leaves, theirs) = visit(own), visit(own)
+    copy = dict(leaves.cookies.items())
+    assert httpx.get(f"{own.url}/", cookies=copy).status_code == 200
 
-    assert client.post("/ui/logout", data={"csrf": token}).status_code == 303
-    assert httpx.get(f"{own.url}/", cookies=cookies).status_code == 303
-    own.stop()
-    own.restart()
-    assert httpx.get(f"{own.url}/", cookies=cookies).status_code == 303
-
-
-def test_a_login_outlives_a_restart(own: Server, visit: Visit) -> None:
-    client, token = visit(own)
+    assert leaves.post("/ui/logout", data={"csrf": theirs}).status_code == 303
+    assert httpx.get(f"{own.url}/", cookies=copy).status_code == 303
     own.kill()
     own.restart()
+    assert httpx.get(f"{own.url}/", cookies=copy).status_code == 303
+    assert stays.get("/").status_code == 200
+    assert stays.post("/ui/workers/sweep", data={"csrf": token}).status_code == 303
 
-    assert client.get("/").status_code == 200
-    assert client.post("/ui/workers/sweep", data={"csrf": token}).status_code == 303
+    config = own.home / "config.toml"
+    config.write_text(config.read_text().replace(KEY, "hfk-another-one"))
+    own.stop()
+    own.restart()
+    assert stays.get("/").status_code == 303
+    assert stays.post("/ui/login", data={"key": KEY}).status_code == 401
 
 
-@pytest.mark.parametrize("token", ["", "x", "0" * 64, "ü"])
-def test_no_change_is_made_without_the_token(server: Server, visit: Visit, token: str) -> None:
+@pytest.mark.parametrize("path", CHANGES)
+def test_no_change_is_made_without_the_token(server: Server, visit: Visit, path: str) -> None:
     client, _ = visit(server)
-    with server.http() as http:
-        name = session(ask(http, "hello"))
-    for path in (f"/ui/s/{name}/trash", f"/ui/s/{name}/say", "/ui/new", "/ui/workers/sweep", "/ui/logout"):
-        assert client.post(path, data={"csrf": token, "words": "x"}).status_code == 403
-    assert "in the trash" not in client.get(f"/ui/s/{name}").text
+
+    for token in ("", "x", "0" * 64, "ü"):
+        assert client.post(path, data={"csrf": token}).status_code == 403
+    assert client.post(path, headers={"hx-request": "true"}).status_code == 403
+    assert client.get(path).status_code in (404, 405), "nothing changes by being looked at"
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_no_change_is_made_without_a_login(server: Server, path: str) -> None:
+    assert httpx.post(server.url + path, data={"csrf": "0" * 64}).status_code == 303
+
+
+def test_the_token_of_another_visit_does_not_count(server: Server, visit: Visit) -> None:
+    (client, _), (_, theirs) = visit(server), visit(server)
+
+    assert client.post("/ui/workers/sweep", data={"csrf": theirs}).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -124,6 +136,75 @@ def test_a_page_of_a_stranger_can_change_nothing_even_with_the_token(
 
     assert client.post("/ui/workers/sweep", data={"csrf": token}, headers=headers).status_code == 403
     assert httpx.post(f"{server.url}/ui/login", data={"key": KEY}, headers=headers).status_code == 401
+
+
+async def test_a_visit_ends_by_itself(tmp_path: Path) -> None:
+    database = await open_sqlite(tmp_path / "holdfast.db")
+    door = Door(KEY, database)
+    cookies = {door.cookie: door.admit(1_000)}
+
+    assert await door.visitor(cookies, 1_000 + VISIT - 1) is not None
+    assert await door.visitor(cookies, 1_000 + VISIT) is None
+    assert await Door("another key", database).visitor(cookies, 2_000) is None
+    await database.close()
+
+
+def test_a_login_makes_a_visit_of_its_own_whatever_cookie_came_with_it(server: Server, visit: Visit) -> None:
+    client, _ = visit(server)
+    [(name, first)] = client.cookies.items()
+    answer = client.post("/ui/login", data={"key": KEY})
+
+    assert answer.cookies[name] != first
+
+
+def test_the_cookie_is_for_https_alone_where_a_proxy_speaks_it(server: Server) -> None:
+    headers = {"origin": server.url.replace("http:", "https:")}
+    answer = httpx.post(f"{server.url}/ui/login", data={"key": KEY}, headers=headers)
+
+    assert answer.status_code == 303
+    assert "secure" in answer.headers["set-cookie"].lower()
+
+
+def test_who_is_inside_is_not_asked_for_the_key_again(server: Server, visit: Visit) -> None:
+    client, _ = visit(server)
+
+    assert client.get("/ui/login?next=/ui/health").headers["location"] == "/ui/health"
+    assert client.put("/ui/login").status_code == 405
+
+
+def test_what_a_stranger_sends_is_not_even_read(server: Server) -> None:
+    answer = httpx.post(f"{server.url}/ui/new", content=b"words=" + b"x" * 20_000_000)
+
+    assert answer.status_code == 303
+
+
+def test_a_form_that_is_too_large_is_refused(server: Server, visit: Visit) -> None:
+    client, token = visit(server)
+
+    assert client.post("/ui/new", data={"csrf": token, "words": "x" * 1_100_000}).status_code == 400
+
+
+def test_nothing_private_stays_in_a_cache(server: Server, visit: Visit) -> None:
+    client, token = visit(server)
+    for path in ("/", "/ui/login", "/ui/health", "/ui/space/data", "/ui/nowhere"):
+        assert client.get(path).headers["cache-control"] == "no-store"
+    answer = client.post("/ui/logout", data={"csrf": token})
+
+    assert answer.headers["clear-site-data"] == '"cache"'
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_the_key_is_written_nowhere(server: Server, visit: Visit) -> None:
+    visit(server)
+    httpx.post(f"{server.url}/ui/login", data={"key": KEY + "x"})
+
+    assert KEY not in (server.home / "logs" / "holdfast.log").read_text()
+
+
+def test_a_strange_name_of_the_server_is_refused(server: Server, visit: Visit) -> None:
+    client, _ = visit(server)
+
+    assert client.get("/", headers={"host": "evil.example"}).status_code == 403
 
 
 def test_pages_do_not_open_the_api_nor_the_key_of_the_api_a_page(server: Server, visit: Visit) -> None:
@@ -151,6 +232,10 @@ def test_after_the_login_one_goes_where_one_wanted_but_never_elsewhere(server: S
         ("//evil.example", "/"),
         ("https://evil.example", "/"),
         ("/\\evil", "/"),
+        ("/.//evil.example", "/"),
+        ("/ui/logout", "/"),
+        ("/ui/login?next=/ui/login", "/"),
+        ("/?q=words", "/?q=words"),
     ):
         answer = httpx.post(f"{server.url}/ui/login", params={"next": wanted}, data={"key": KEY})
         assert answer.headers["location"] == goes

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.dashboard import day, markdown, pages
+from holdfast.dashboard import day, markdown, pages, space
+from holdfast.dashboard.session import deeds_of
 from holdfast.dashboard.story import Story
 from holdfast.model.entry import Entry, encode
 from holdfast.model.event import (
     ApprovalAsked,
+    Ended,
     Event,
     ModelSaid,
     Rewound,
@@ -22,6 +24,7 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.message import Text, ToolCall
+from holdfast.model.session import Session, Summary
 from holdfast.model.times import DAY, SECOND
 from holdfast.store.board import Moment
 from tests.model.strategies import events
@@ -170,3 +173,55 @@ def test_turns_become_charts_of_a_day() -> None:
     assert (sum(drawn.turns), sum(drawn.failed), sum(drawn.tokens_in), sum(drawn.tokens_out)) == (1, 1, 5, 2)
     assert [value for value in drawn.median if value is not None] == [40.0]
     assert len(drawn.at) == 96 and drawn.at[-1] <= now // 1_000_000 < drawn.at[-1] + 900
+
+
+def test_the_time_line_tells_the_reaped_and_what_was_there_before() -> None:
+    now = 10 * DAY
+    second = now // SECOND - DAY // SECOND
+    moments = [
+        Moment(1, "new", "session_opened", now - 60 * SECOND, None),
+        Moment(2, "old", "turn_started", now - 50 * SECOND, None),
+        Moment(3, "new", "ended", now - 40 * SECOND, encode(Ended(reason="reaped"))),
+        Moment(4, "old", "tool_started", now - 30 * SECOND, None),
+        Moment(5, "lost", "recovered", now - 20 * SECOND, None),
+        Moment(6, "old", "ended", now - 10 * SECOND, encode(Ended(reason="user", detail="reaped"))),
+    ]
+    sessions, changes = space.changes(moments, now)
+    lives = {
+        name: [(at + second - now // SECOND, state) for place, at, state in changes if place == n]
+        for n, name in enumerate(sessions)
+    }
+
+    code, day_ago = space.CODES, -DAY // SECOND
+    assert lives["new"] == [(-60, code["waiting"]), (-40, code["reaped"])]
+    assert lives["old"] == [
+        (day_ago, code["waiting"]),
+        (-50, code["thinking"]),
+        (-30, code["tool"]),
+        (-10, code["ended"]),
+    ]
+    assert lives["lost"] == [(day_ago, code["interrupted"]), (-20, code["thinking"])]
+
+
+@pytest.mark.parametrize(
+    ("facts", "deeds"),
+    [
+        ({}, {"undo", "pin", "end", "trash"}),
+        ({"ended_at": 1, "pinned": 1}, {"undo", "unpin", "reopen", "trash"}),
+        ({"open_turn": "t"}, {"resume", "undo", "pin", "end", "trash"}),
+        (
+            {"quarantined": "why", "open_turn": "t", "epoch": 2},
+            {"undo", "uncompact", "pin", "end", "reopen", "trash"},
+        ),
+        ({"trashed_at": 1, "epoch": 2}, {"restore"}),
+    ],
+)
+def test_only_deeds_that_make_sense_are_offered(facts: dict[str, object], deeds: set[str]) -> None:
+    summary = Summary(turn_count=1, **facts)  # type: ignore[arg-type] # names of its fields
+
+    assert set(deeds_of(Session("hf-x", 1, "", None, 0, summary))["deeds"]) == deeds
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 messages"), (1, "1 message"), (12_400, "12.4k messages")])
+def test_one_thing_is_one_thing(number: int, words: str) -> None:
+    assert pages.many(number, "message") == words

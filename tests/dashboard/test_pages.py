@@ -1,21 +1,24 @@
 """Every other page in a real browser: the list, what runs, mail, schedules, health, space and fleet; read aloud, and on a phone."""
 
+import json
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
+import msgspec
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from bench import population
-from holdfast.store import inbox, outbox, people, platforms
+from holdfast.identity import identity
+from holdfast.model.event import SessionOpened
+from holdfast.model.times import DAY
+from holdfast.store import inbox, outbox, people, platforms, schedules, sessions, workers
 from holdfast.store.database import Transaction
 from holdfast.store.inbox import Post
 from holdfast.store.outbox import Address, Message
+from holdfast.store.schedules import Schedule, Slot
 from tests.api.serving import KEY, Server, ask, session
-from tests.crash.programs import wait_until
 from tests.dashboard.conftest import enter, refuse_errors
 from tests.dashboard.stocking import now, stock
 
@@ -107,6 +110,20 @@ def test_searching_as_one_types(page: Page, server: Server) -> None:
     expect(page.locator(".row").nth(20)).to_be_attached()
 
 
+def test_a_search_keeps_to_the_filters(page: Page, server: Server) -> None:
+    with server.http() as http:
+        thrown, kept = session(ask(http, "a peregrine falcon")), session(ask(http, "another peregrine falcon"))
+        assert http.delete(f"/v1/sessions/{thrown}").status_code == 200
+    page.goto(f"{server.url}/?q=peregrine")
+    expect(page.locator(f"#row-{kept}")).to_have_count(1)
+    page.locator(".check", has_text="Trash").click()
+    expect(page.locator(f"#row-{thrown}")).to_have_count(1)
+    expect(page.locator(f"#row-{kept}")).to_have_count(0)
+    page.goto(f"{server.url}/?q=peregrine&pinned=1")
+
+    expect(page.locator(".tally")).to_contain_text("Nothing holds this")
+
+
 def test_a_hit_leads_to_its_place(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/?q=%22hundred+times%22")
     page.locator(".row .title").first.click()
@@ -124,21 +141,28 @@ def test_the_list_can_be_filtered(page: Page, server: Server, state: str) -> Non
     expect(page.locator(".row").first if state != "interrupted" else page.locator(".empty")).to_be_visible()
 
 
-def test_the_list_goes_on_where_it_ended(own_page: Page, own: Server) -> None:
-    stock(own.home, lambda tx: population.crowd(tx, 1, 130, now()))
-    own_page.goto(f"{own.url}/")
-    expect(own_page.locator(".row")).to_have_count(50)
-    own_page.locator(".more").scroll_into_view_if_needed()
-    expect(own_page.locator(".row")).to_have_count(100)
-    own_page.locator(".more").scroll_into_view_if_needed()
+def test_the_list_goes_on_where_it_ended(page: Page, server: Server) -> None:
+    def crowd(tx: Transaction) -> None:
+        for number in range(130):
+            fact = SessionOpened(source="gateway", channel="matrix:crowd", title=f"one of many, {number}")
+            sessions.create(tx, population.session_id(70_000 + number), fact, at=now() - DAY)
 
-    expect(own_page.locator(".row")).to_have_count(130)
-    ids = own_page.locator(".row").evaluate_all("all => all.map((one) => one.id)")
+    stock(server.home, crowd)
+    page.goto(f"{server.url}/?channel=matrix:crowd")
+    expect(page.locator(".row")).to_have_count(50)
+    page.locator(".more").scroll_into_view_if_needed()
+    expect(page.locator(".row")).to_have_count(100)
+    page.locator(".more").scroll_into_view_if_needed()
+
+    expect(page.locator(".row")).to_have_count(130)
+    ids = page.locator(".row").evaluate_all("all => all.map((one) => one.id)")
     assert len(set(ids)) == 130
 
 
 def test_the_keyboard_is_enough(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
     page.keyboard.press("/")
     expect(page.locator("input[type=search]")).to_be_focused()
     page.keyboard.press("Escape")
@@ -181,7 +205,7 @@ def test_workers_are_listed_and_swept(page: Page, server: Server) -> None:
     expect(page.locator(".thing", has_text="this server").locator(".pill")).to_have_text("alive")
     press(page, "Sweep now")
 
-    expect(page.locator(".notice")).to_contain_text("workers looked at")
+    expect(page.locator(".notice")).to_contain_text("looked at")
 
 
 def test_dead_letters_are_shown_as_they_came_and_tried_again(page: Page, server: Server) -> None:
@@ -237,6 +261,8 @@ def test_health_says_that_nothing_has_leaked_and_draws_the_day(page: Page, serve
 
     expect(page.locator(".tile").first.locator("dd").first).to_have_text("0")
     expect(page.locator(".uplot canvas")).to_have_count(3)
+    names = set(population.TITLES)
+    assert any(name.partition(", part")[0] in names for name in page.locator(".lines a.one").all_inner_texts())
     drawn = page.request.get(f"{server.url}/ui/health/charts").json()
     assert sum(drawn["turns"]) >= 30 and len(drawn["at"]) == 96
 
@@ -254,8 +280,11 @@ def test_space_shows_every_session_and_goes_back_in_time(page: Page, server: Ser
     page.locator("#scrub").evaluate("one => { one.value = 50000; one.dispatchEvent(new Event('input')) }")
     expect(page.locator("#now")).to_be_enabled()
     page.wait_for_function(f"Number(document.querySelector('#sky').dataset.bodies) < {shown}")
+    page.locator("#scrub").evaluate("one => { one.value = 0; one.dispatchEvent(new Event('input')) }")
+    expect(page.locator("#sky-empty")).to_contain_text("No session was there then")
     page.click("#now")
     expect(page.locator("#clock")).to_have_text("now")
+    expect(page.locator("#sky-empty")).to_be_hidden()
     page.wait_for_function(f"Number(document.querySelector('#sky').dataset.bodies) >= {shown}")
     page.locator("#sky").focus()
     page.keyboard.press("ArrowRight")
@@ -290,9 +319,51 @@ def test_a_peer_that_goes_away_is_shown_as_away_with_its_last_state(browser: Bro
         expect(page.locator(".peer .warning")).to_contain_text("What follows is its last state")
         expect(page.locator(".peer .lines")).to_contain_text("Far away")
         assert KEY not in page.content()
+        own.stop()
+        own.restart()
+        page.goto(f"{own.url}/ui/fleet")
+        expect(page.locator(".peer .pill").first).to_have_text("away")
+        expect(page.locator(".peer .lines")).to_contain_text("Far away")
+        expect(page.locator(".peer .thing-head")).to_contain_text("heard")
         assert page.evaluate("window.hit") is None
         assert page.troubles == []  # type: ignore[attr-defined]
         context.close()
+
+
+# strangers' words
+
+
+def attacks(tx: Transaction) -> None:
+    """An attack in every field of every page that somebody else can fill."""
+    name = f"hf-{ATTACK}"[:40]
+    platforms.take(tx, "matrix", "worker-pages", at=now())
+    platforms.note(tx, "matrix", "worker-pages", "down", at=now(), error=ATTACK)
+    inbox.put(
+        tx, "matrix", [Post(id=ATTACK, chat=ATTACK, message=ATTACK, payload=ATTACK, digest="a", fault=ATTACK)], at=now()
+    )
+    outbox.put(tx, "out-attack", Address("matrix", ATTACK), Message(text=ATTACK), at=now())
+    outbox.begin(tx, "out-attack", "worker-pages")
+    outbox.fail(tx, "out-attack", ATTACK)
+    people.knock(tx, people.Person("matrix", ATTACK, ATTACK, "CODE-6666", "asked", now()))
+    workers.register(tx, name, ATTACK, msgspec.structs.replace(identity(), host=ATTACK), version=ATTACK, at=now())
+    one = Schedule("cron-attack", "0 7 * * *", ATTACK, ATTACK, f"telegram:{ATTACK}", None, "run", now() + DAY, now())
+    schedules.add(tx, one)
+    schedules.open_slot(tx, Slot(one.id, now(), "failed", ATTACK, None, None, now(), now()))
+
+
+def test_nothing_that_others_wrote_becomes_a_part_of_a_page(page: Page, server: Server) -> None:
+    stock(server.home, attacks)
+    call = json.dumps({"command": f"true # {ATTACK}", "background": True})
+    with server.http() as http:
+        ask(http, f"use tool terminal {call}", model=server.model("tools"))
+    for path in PATHS:
+        page.goto(server.url + path)
+        page.wait_for_load_state("load")
+        assert page.evaluate("window.hit") is None, path
+        assert page.locator("img[src=x], [onerror], script:not([src])").count() == 0, path
+        if path in ("/ui/processes", "/ui/workers", "/ui/gateways", "/ui/cron", "/ui/dead"):
+            expect(page.locator("main")).to_contain_text(ATTACK)
+    stock(server.home, lambda tx: schedules.remove(tx, "cron-attack", at=now()))
 
 
 # for everybody
@@ -327,6 +398,8 @@ def test_every_page_fits_a_phone(browser: Browser, server: Server) -> None:
         page.wait_for_load_state("load")
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 360, path
+        here = page.locator("nav a[aria-current]").bounding_box()
+        assert here is not None and here["x"] >= 0 and here["x"] + here["width"] <= 360, path
     context.close()
 
 
@@ -342,55 +415,3 @@ def test_without_scripts_one_can_read_log_in_and_act(browser: Browser, server: S
 
     expect(page.locator("#head h1")).to_have_text("Renamed without a script")
     context.close()
-
-
-# many, and the end
-
-
-def test_five_hundred_pages_hear_of_a_change_and_the_server_leaves_at_once(own: Server) -> None:
-    with httpx.Client(base_url=own.url) as client:
-        client.post("/ui/login", data={"key": KEY})
-        cookies = dict(client.cookies.items())
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    with ExitStack() as stack, own.http() as http:
-        name = session(ask(http, "hello"))
-        many = stack.enter_context(httpx.Client(base_url=own.url, limits=limits, cookies=cookies, timeout=60))
-        paths = ["/ui/pulse", f"/ui/s/{name}/live?after=0"]
-        streams = [stack.enter_context(many.stream("GET", paths[n % 2])) for n in range(500)]
-        lines = [one.iter_lines() for one in streams]
-        ask(http, "and now all of you", headers={"x-session-id": name})
-        position = 0
-        for n, one in enumerate(lines):
-            if n % 2:
-                assert next(line for line in one if "and now all of you" in line)
-            else:
-                heard = [int(line[6:]) for line in _until_data(one, 2)]
-                position = max(position, *heard)
-        assert position > 0
-        with httpx.Client(base_url=own.url, cookies=cookies) as client:
-            assert client.get("/").status_code == 200
-
-        assert own.stop() == 0
-
-
-def _until_data(lines: Iterator[str], count: int) -> list[str]:
-    """The next so many lines of data that are no zero."""
-    found: list[str] = []
-    for line in lines:
-        if line.startswith("data: ") and line != "data: 0":
-            found.append(line)
-            if len(found) == count:
-                break
-    return found
-
-
-def test_a_hidden_page_lets_go_of_its_stream(own_page: Page, own: Server) -> None:
-    own_page.goto(f"{own.url}/")
-    log = own.home / "logs" / "holdfast.log"
-    before = log.read_text().count("GET /ui/pulse")
-    own_page.evaluate(
-        "Object.defineProperty(document, 'hidden', { value: true, configurable: true });"
-        "document.dispatchEvent(new Event('visibilitychange'))"
-    )
-
-    wait_until(lambda: log.read_text().count("GET /ui/pulse") > before, "the stream to be closed")

@@ -4,7 +4,7 @@ import re
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from bench import population
 from holdfast.model.event import ModelSaid, SessionOpened, TurnEnded, TurnStarted, UserSaid
@@ -86,7 +86,7 @@ def test_a_reply_is_shown_while_it_is_written_and_can_be_interrupted(page: Page,
         http.stream(
             "POST",
             "/v1/chat/completions",
-            json={"model": server.model("slow"), "messages": [{"role": "user", "content": "go"}], "stream": True},
+            json={"model": server.model("dawdling"), "messages": [{"role": "user", "content": "go"}], "stream": True},
             headers={"x-session-id": name},
         ),
     ):
@@ -140,13 +140,105 @@ def test_renaming_forking_ending_reopening(page: Page, server: Server) -> None:
     expect(page.locator("#head .pill")).to_have_text("ended")
     act(page, "Reopen")
     expect(page.locator("#head .pill")).to_have_text("waiting")
-    act(page, "Pin or unpin")
+    act(page, "Pin")
     expect(page.locator("#head .tag", has_text="pinned")).to_have_count(1)
     page.fill("#at", "3")
     act(page, "Fork")
 
     page.wait_for_url(lambda url: name not in url)
     expect(page.locator(".rail", has_text=f"Forked from {name}")).to_have_count(1)
+
+
+def test_only_deeds_that_make_sense_are_offered_as_the_session_changes(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{begin(server, 'hello')}")
+    expect(page.get_by_role("button", name="Reopen")).to_have_count(0)
+    act(page, "End", sure=True)
+
+    expect(page.get_by_role("button", name="Reopen")).to_have_count(1)
+    expect(page.get_by_role("button", name="End", exact=True)).to_have_count(0)
+    act(page, "Pin")
+    act(page, "Unpin")
+    expect(page.get_by_role("button", name="Pin", exact=True)).to_have_count(1)
+
+
+def test_a_session_is_forked_at_a_message(page: Page, server: Server) -> None:
+    name = begin(server, "keep this")
+    with server.http() as http:
+        ask(http, "and leave this", headers={"x-session-id": name})
+    page.goto(f"{server.url}/ui/s/{name}")
+    first = page.locator(REPLIES).first
+    first.hover()
+    first.get_by_role("button", name="Fork at event").click()
+    page.wait_for_url(lambda url: name not in url)
+
+    expect(page.locator(".said.user")).to_have_count(1)
+    expect(page.locator(".rail", has_text=f"Forked from {name}")).to_have_count(1)
+
+
+def test_words_that_wait_for_their_turn_are_shown(page: Page, server: Server) -> None:
+    name = begin(server, "hello")
+    page.goto(f"{server.url}/ui/s/{name}")
+    asked = {"model": server.model("silent"), "messages": [{"role": "user", "content": "go"}], "stream": True}
+    with (
+        server.http() as http,
+        http.stream("POST", "/v1/chat/completions", json=asked, headers={"x-session-id": name}),
+    ):
+        expect(page.locator("#head .pill")).to_have_text("running")
+        page.fill("#words", "Are you **still** there?")
+        page.press("#words", "Enter")
+
+        expect(page.locator("#head .waiting")).to_contain_text("Are you **still** there?")
+        act(page, "Interrupt")
+    expect(page.locator(".said.user", has_text="still")).to_have_count(1)
+    expect(page.locator("#head .waiting")).to_have_count(0)
+
+
+def test_words_that_were_changed_after_the_answer_was_lost_are_said_too(page: Page, server: Server) -> None:
+    name = begin(server, "hello")
+    page.goto(f"{server.url}/ui/s/{name}")
+
+    def lose(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    page.route("**/say", lose)
+    page.fill("#words", "said once")
+    page.press("#words", "Enter")
+    expect(page.locator(".notice.bad")).to_contain_text("Whether it was done")
+    expect(page.locator(".said.user", has_text="said once")).to_have_count(1)
+    page.unroute("**/say")
+    page.press("#words", "Enter")
+    expect(page.locator("#words")).to_have_value("")
+    expect(page.locator(".said.user", has_text="said once")).to_have_count(1)
+    page.route("**/say", lose)
+    page.fill("#words", "said twice")
+    page.press("#words", "Enter")
+    expect(page.locator(".said.user", has_text="said twice")).to_have_count(1)
+    page.unroute("**/say")
+    page.fill("#words", "said otherwise")
+    page.press("#words", "Enter")
+
+    expect(page.locator(".said.user", has_text="said otherwise")).to_have_count(1)
+    expect(page.locator(REPLIES)).to_have_count(4)
+
+
+def test_words_that_are_not_sent_outlive_a_reload(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{begin(server, 'hello')}")
+    page.fill("#words", "half a thought")
+    page.reload()
+    expect(page.locator("#words")).to_have_value("half a thought")
+    page.press("#words", "Enter")
+    expect(page.locator(".said.user", has_text="half a thought")).to_have_count(1)
+    page.reload()
+
+    expect(page.locator("#words")).to_have_value("")
+
+
+def test_a_screen_reader_hears_a_reply_once_and_not_each_of_its_pieces(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{begin(server, 'hello')}")
+
+    assert page.get_by_role("log").count() == 1
+    assert page.locator("#draft").get_attribute("aria-live") == "off"
 
 
 def test_a_question_about_a_deed_can_be_declined(page: Page, server: Server) -> None:
@@ -172,8 +264,10 @@ def test_into_the_trash_and_out_of_it(page: Page, server: Server) -> None:
 def test_compacting_is_done_undone_and_refused_in_words(page: Page, server: Server) -> None:
     name = begin(server, "short")
     page.goto(f"{server.url}/ui/s/{name}")
-    act(page, "Undo compaction")
-    expect(page.locator(".notice.bad")).to_contain_text("there is nothing to undo")
+    expect(page.get_by_role("button", name="Undo compaction")).to_have_count(0)
+    page.fill("#about", "everything")
+    act(page, "Compact")
+    expect(page.locator(".notice.bad")).to_contain_text("It was not compacted")
 
     for number in range(14):
         page.request.get(f"{server.url}/ui/census")
@@ -199,6 +293,8 @@ def test_why_it_is_as_it_is(page: Page, server: Server) -> None:
 
     expect(page.locator("#why dd").first).to_have_text("waiting for input")
     expect(page.locator("#why")).to_contain_text("Context")
+    act(page, "End", sure=True)
+    expect(page.locator("#why dd").first).to_have_text("nothing: it has ended")
 
 
 @pytest.mark.parametrize(
@@ -254,6 +350,7 @@ def test_nothing_that_others_wrote_runs_or_fetches_anything(page: Page, server: 
         details.evaluate("one => { one.open = true }")
 
     assert page.evaluate("window.hit") is None
+    assert page.locator(".said.user .who").inner_text() == ATTACKS[0], "the sender has a name"
     assert page.locator("#log script, #log svg, #log img, #log [onerror], #log [hx-trigger=load]").count() == 0
     targets = page.locator("#log a").evaluate_all("all => all.map((one) => one.protocol)")
     assert set(targets) <= {"http:", "https:"}
@@ -320,7 +417,7 @@ def test_a_server_that_is_killed_under_the_page_comes_back_without_a_gap_or_a_re
     assert SLOWLY in own_page.locator(REPLIES).last.inner_text()
 
 
-def test_fifty_thousand_messages_open_at_their_end_and_lead_back_to_the_first(own_page: Page, own: Server) -> None:
+def test_fifty_thousand_messages_open_at_their_end_and_lead_back_to_the_first(page: Page, server: Server) -> None:
     name = "hf-00000000000000000000big001"
 
     def create(tx: Transaction) -> None:
@@ -330,17 +427,17 @@ def test_fifty_thousand_messages_open_at_their_end_and_lead_back_to_the_first(ow
         said = [UserSaid(turn_id="t", parts=(Text(f"message {n}"),)) for n in range(first, first + 2500)]
         return lambda tx: log.append_unheld(tx, name, said, at=now())
 
-    stock(own.home, create, *(some(first) for first in range(0, 50_000, 2500)))
-    own_page.goto(f"{own.url}/ui/s/{name}")
+    stock(server.home, create, *(some(first) for first in range(0, 50_000, 2500)))
+    page.goto(f"{server.url}/ui/s/{name}")
 
-    expect(own_page.locator(".said.user").last).to_contain_text("message 49999")
-    assert own_page.locator(".item.said.user").count() <= 300
-    own_page.evaluate("scrollTo(0, 0)")
-    expect(own_page.locator(".said.user", has_text="message 49800")).to_have_count(1)
-    own_page.goto(f"{own.url}/ui/s/{name}?at=2#e2")
-    expect(own_page.locator("#e2")).to_contain_text("message 0")
-    own_page.get_by_role("link", name="To the end").click()
-    expect(own_page.locator(".said.user").last).to_contain_text("message 49999")
+    expect(page.locator(".said.user").last).to_contain_text("message 49999")
+    assert page.locator(".item.said.user").count() <= 300
+    page.evaluate("scrollTo(0, 0)")
+    expect(page.locator(".said.user", has_text="message 49800")).to_have_count(1)
+    page.goto(f"{server.url}/ui/s/{name}?at=2#e2")
+    expect(page.locator("#e2")).to_contain_text("message 0")
+    page.get_by_role("link", name="To the end").click()
+    expect(page.locator(".said.user").last).to_contain_text("message 49999")
 
 
 def test_a_line_of_four_megabytes_breaks_nothing(page: Page, server: Server) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 
@@ -97,7 +98,9 @@ async def test_ps_says_that_others_have_processes_too(seat: TestSeat, working: s
 async def test_status_and_why_say_when_a_reset_is_due(seat: TestSeat, command: str) -> None:
     await seat.say_text("Hello")
     policy = Policy("idle", 120, 6, UTC)
-    seat.engine.resets = Resets(seat.engine.ground, Policies(NEVER.default, {"cli": policy}), None)
+    policies = Policies(NEVER.default, {"cli": policy})
+    seat.engine.resets = Resets(seat.engine.ground, policies, None)
+    seat.engine.known = replace(seat.engine.known, policies=policies)
 
     await run(seat, command)
 

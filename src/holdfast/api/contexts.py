@@ -7,14 +7,14 @@ import msgspec
 from holdfast.api import asked
 from holdfast.api.doors import Call, session_of
 from holdfast.api.errors import Refusal
+from holdfast.engine import why as engine_why
 from holdfast.engine.fill import fill_of
-from holdfast.engine.processes import running
-from holdfast.engine.why import Why, explain, owner_of
+from holdfast.engine.why import Why
 from holdfast.identity import identity
 from holdfast.interop import reports, shapes
 from holdfast.model.entry import Entry
 from holdfast.model.event import Compacted, CompactionUndone
-from holdfast.store import approvals, log, sessions
+from holdfast.store import log, sessions
 from holdfast.store.database import Transaction
 
 Json = dict[str, Any]
@@ -23,25 +23,10 @@ Json = dict[str, Any]
 async def why(call: Call) -> Json:
     """Explain the session: whose it is, what it does, what was decided and on what evidence, and what comes next."""
     session, house = await session_of(call), call.house
-    reset = await house.engine.resets.outlook(session)
-    window, settings = house.window(session.summary.model), house.settings
-    monotonic = house.engine.ground.clock.monotonic()
+    beside = house.engine.known
 
     def work(tx: Transaction) -> Why:
-        current = sessions.get(tx, session.id)
-        owner, verdict = owner_of(tx, current, identity())
-        entries = log.read_whole(tx, current)
-        return explain(
-            current,
-            entries,
-            owner,
-            verdict,
-            approvals.unanswered(tx, current.id),
-            idle_minutes=settings.api.idle_minutes,
-            fill=fill_of(entries, window, settings.context.compact_at),
-            processes=running(tx, current.id, identity(), monotonic),
-            reset=reset,
-        )
+        return engine_why.why(tx, sessions.get(tx, session.id), beside, identity())
 
     return reports.why(await house.database.read(work))
 

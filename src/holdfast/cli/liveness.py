@@ -4,22 +4,18 @@ import click
 
 from holdfast import config
 from holdfast.app import App
-from holdfast.assemble import open_engine, pace, policies, window
+from holdfast.assemble import known, open_engine, pace
 from holdfast.cli import face, render, signals
 from holdfast.clock import SystemClock
-from holdfast.engine.fill import Fill, fill_of
+from holdfast.engine import why as engine_why
+from holdfast.engine.fill import Fill
 from holdfast.engine.janitor import Janitor, Sweep, first_look
-from holdfast.engine.processes import running
-from holdfast.engine.reset import outlook
-from holdfast.engine.why import Why, explain, owner_of
+from holdfast.engine.why import Why
 from holdfast.identity import identity
 from holdfast.interop import reports
 from holdfast.interop.visible import visible
 from holdfast.model.counted import counted
-from holdfast.model.session import Session
-from holdfast.settings import Settings
-from holdfast.store import approvals, log, resets, workers
-from holdfast.store.database import Transaction
+from holdfast.store import workers
 
 RECENT = 20
 
@@ -83,8 +79,8 @@ def _report(found: Sweep, *, as_json: bool) -> None:
 @face.json_option
 def why(ref: str, as_json: bool) -> None:
     """Why a session is as it is: its owner, what it does, every decision with its evidence, and what comes next."""
-    settings = face.settings()
-    found = face.read_one(ref, lambda tx, session: _why(tx, session, settings))
+    beside = known(face.settings(), SystemClock(), config.environment().get("TZ", ""))
+    found = face.read_one(ref, lambda tx, session: engine_why.why(tx, session, beside, identity()))
     if as_json:
         render.document(reports.why(found))
         return
@@ -113,26 +109,6 @@ def _context(fill: Fill) -> str:
     return (
         f"context: epoch {fill.epoch}, about {fill.tokens:,} of {fill.window:,} tokens ({fill.share:.0%})"
         f"{stands_for}{failed}; {fill.next}"
-    )
-
-
-def _why(tx: Transaction, session: Session, settings: Settings) -> Why:
-    owner, verdict = owner_of(tx, session, identity())
-    questions = approvals.unanswered(tx, session.id)
-    entries = log.read_whole(tx, session)
-    fill = fill_of(entries, window(settings, session.summary.model), settings.context.compact_at)
-    clock = SystemClock()
-    known = policies(settings, config.environment().get("TZ", ""))
-    return explain(
-        session,
-        entries,
-        owner,
-        verdict,
-        questions,
-        idle_minutes=settings.api.idle_minutes,
-        fill=fill,
-        processes=running(tx, session.id, identity(), clock.monotonic()),
-        reset=outlook(known, session, resets.held(tx, session), clock.now()),
     )
 
 

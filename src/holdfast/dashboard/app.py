@@ -1,9 +1,11 @@
 """The routes of the dashboard, who may use them, and what a browser is told about every page."""
 
+import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -14,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.dashboard import deeds, health, listing, live, machines, mail, pages, session, space, times
 from holdfast.dashboard.desk import Desk
-from holdfast.dashboard.door import FIELD, HEADER, VISIT, Door, is_from_elsewhere
+from holdfast.dashboard.door import FIELD, HEADER, VISIT, Door, Visitor, is_from_elsewhere
 from holdfast.model.errors import Conflict, HoldfastError, Invalid, NotFound, NotSaved, Unavailable
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -41,14 +43,15 @@ HEADERS = {
 }
 TYPES = {".js": "text/javascript", ".css": "text/css", ".woff2": "font/woff2", ".svg": "image/svg+xml"}
 MAX_FORM = 2**20
+INSIDE = re.compile(r"/(\?.*|ui/(?!login\b|logout\b).*)?")
+"""Where one may be led after a login: pages, and never elsewhere."""
 
 GETS: list[tuple[str, Handler]] = [
     ("/", listing.sessions),
     ("/ui/census", listing.counts),
-    ("/ui/pulse", live.pulse),
+    ("/ui/live", live.stream),
     ("/ui/s/{id}", session.show),
     ("/ui/s/{id}/older", session.older),
-    ("/ui/s/{id}/live", live.session),
     ("/ui/s/{id}/why", session.why),
     ("/ui/s/{id}/raw/{seq:int}", session.raw),
     ("/ui/s/{id}/image/{seq:int}/{number:int}", session.image),
@@ -121,12 +124,13 @@ class Dashboard:
             return static_file(path.removeprefix("/ui/static/"))
         visitor = await self._door.visitor(request.cookies, self.state.now)
         request.scope["holdfast.visitor"] = visitor
-        form = await _form(request) if request.method == "POST" else {}
         if path == "/ui/login":
-            return await self._login(request, form)
+            return await self._login(request)
         if visitor is None:
             return _turned_away(request)
+        request.scope["holdfast.lasts"] = partial(self._lasts, visitor)
         if request.method == "POST":
+            form = await _form(request)
             token = request.headers.get(HEADER) or form.get(FIELD, "")
             if is_from_elsewhere(request.headers) or not self._door.allows(visitor, token):
                 return pages.page(
@@ -137,14 +141,23 @@ class Dashboard:
                 await self._door.leave(visitor, self.state.now)
                 away = RedirectResponse("/ui/login", 303)
                 away.delete_cookie(self._door.cookie, path="/", httponly=True, samesite="strict")
+                away.headers["clear-site-data"] = '"cache"'
                 return away
         return None
 
-    async def _login(self, request: Request, form: dict[str, str]) -> Response:
+    async def _lasts(self, visitor: Visitor) -> bool:
+        return await self._door.lasts(visitor, self.state.now)
+
+    async def _login(self, request: Request) -> Response:
         target = request.query_params.get("next", "/")
-        target = target if target.startswith("/") and not target.startswith(("//", "/\\")) else "/"
-        if request.method != "POST":
+        target = target if INSIDE.fullmatch(target) else "/"
+        if request.method in ("GET", "HEAD"):
+            if pages.visitor_of(request) is not None:
+                return RedirectResponse(target, 303)
             return pages.page(request, "login.html", wrong=False, next=target)
+        if request.method != "POST":
+            raise HTTPException(405)
+        form = await _form(request)
         if is_from_elsewhere(request.headers) or not self._door.opens(form.get("key", "")):
             return pages.page(request, "login.html", status=401, wrong=True, next=target)
         answer = RedirectResponse(target, 303)
@@ -153,7 +166,7 @@ class Dashboard:
             self._door.admit(self.state.now),
             max_age=VISIT // 1_000_000,
             path="/",
-            secure=request.url.scheme == "https",
+            secure=_is_private(request),
             httponly=True,
             samesite="strict",
         )
@@ -178,6 +191,11 @@ def static_file(name: str) -> Response:
     return Response(path.read_bytes(), headers=headers, media_type=TYPES[path.suffix])
 
 
+def _is_private(request: Request) -> bool:
+    """Whether the browser came by HTTPS: to us, or, as it says itself, to a proxy before us."""
+    return "https" in (request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme)
+
+
 def _nothing(request: Request, error: HTTPException) -> Response:
     return pages.page(request, "error.html", status=error.status_code, what="There is nothing here.", code="")
 
@@ -193,9 +211,11 @@ def _turned_away(request: Request) -> Response:
 
 async def _form(request: Request) -> dict[str, str]:
     """The fields of a form. Raises Invalid for something else, or for too much."""
-    body = await request.body()
-    if len(body) > MAX_FORM:
-        raise Invalid(f"a form has at most {MAX_FORM:,} bytes")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_FORM:
+            raise Invalid(f"a form has at most {MAX_FORM:,} bytes")
     try:
         return dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=100))
     except (UnicodeDecodeError, ValueError) as e:

@@ -111,7 +111,7 @@ async def uncompact(desk: Desk, session: Session, request: Request) -> Done:
 
 async def undo(desk: Desk, session: Session, request: Request) -> Done:
     taken = await desk.engine.rewind(session.id)
-    return f"{counted(taken.messages, 'message')} were taken back; the log keeps them", f"/ui/s/{session.id}"
+    return f"{counted(taken.messages, 'message')} taken back; the log keeps what was said", f"/ui/s/{session.id}"
 
 
 async def trash(desk: Desk, session: Session, request: Request) -> Done:

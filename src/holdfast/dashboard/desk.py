@@ -12,12 +12,10 @@ from holdfast.dashboard.day import Day
 from holdfast.dashboard.fleet import Fleet
 from holdfast.dashboard.pulse import Pulse
 from holdfast.engine.engine import Engine
-from holdfast.engine.why import Why
 from holdfast.model.identity import Identity
-from holdfast.model.session import Session
 from holdfast.processes.registry import Registry
 from holdfast.settings import Settings
-from holdfast.store.database import Database, Transaction
+from holdfast.store.database import Database
 from holdfast.store.schedules import Schedule
 from holdfast.store.search import SearchIndex
 
@@ -41,7 +39,6 @@ class Desk:
     settings: Settings
     ours: Identity
     search: Callable[[], Awaitable[SearchIndex]]
-    explain: Callable[[Transaction, Session], Why]
     timetable: Timetable
     fleet: Fleet
     pulse: Pulse

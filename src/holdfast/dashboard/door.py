@@ -58,6 +58,7 @@ class Door:
     def __init__(self, key: str, database: Database) -> None:
         self._seal = Seal(key)
         self._database = database
+        self._ended: set[str] = set()
         self.cookie = self._seal.cookie
 
     def opens(self, key: str) -> bool:
@@ -76,13 +77,19 @@ class Door:
         if found is None:
             return None
         visit, until = found
-        if visit in await self._database.read(_left):
-            return None
-        return Visitor(visit, until, self._seal.sign(f"csrf.{visit}"))
+        visitor = Visitor(visit, until, self._seal.sign(f"csrf.{visit}"))
+        return visitor if await self.lasts(visitor, now) else None
+
+    async def lasts(self, visitor: Visitor, now: int) -> bool:
+        """Whether the visit goes on: neither its time is up nor was it ended, here or at another server of the store."""
+        if visitor.until <= now or visitor.visit in self._ended:
+            return False
+        return visitor.visit not in await self._database.read(_left)
 
     async def leave(self, visitor: Visitor, now: int) -> None:
         """End the visit, wherever its cookie has got to."""
         await self._database.write(_leave, visitor, now)
+        self._ended.add(visitor.visit)
 
     def allows(self, visitor: Visitor, token: str) -> bool:
         return hmac.compare_digest(token.encode("utf-8", "replace"), visitor.token.encode())

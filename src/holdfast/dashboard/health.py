@@ -1,6 +1,7 @@
 """The page that says whether all is well: leaked sessions, heartbeats, queues, the store's size, slow turns, and a day of charts."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -12,8 +13,9 @@ from holdfast.dashboard.desk import Desk, of
 from holdfast.dashboard.listing import take
 from holdfast.engine.census import Census
 from holdfast.engine.janitor import first_look
+from holdfast.model.errors import NotFound
 from holdfast.settings import without_password
-from holdfast.store import board, inbox, outbox, workers
+from holdfast.store import board, inbox, outbox, sessions, workers
 from holdfast.store.board import Depths
 from holdfast.store.database import Transaction
 from holdfast.store.workers import Worker
@@ -41,6 +43,16 @@ def _look(tx: Transaction) -> Look:
         dead=sum(count for _, state, count in arriving if state == "dead")
         + sum(count for _, state, count in leaving if state in ("failed", "unknown")),
     )
+
+
+def _titles(tx: Transaction, ids: set[str]) -> dict[str, str]:
+    """What people call these sessions. One that was pruned meanwhile has no name any more."""
+    found = {}
+    for session_id in ids:
+        with suppress(NotFound):
+            summary = sessions.get(tx, session_id).summary
+            found[session_id] = summary.title or summary.preview
+    return found
 
 
 class StoreSize(msgspec.Struct, frozen=True):
@@ -73,6 +85,7 @@ async def show(request: Request) -> Response:
     if size.bytes is None:
         size = msgspec.structs.replace(size, bytes=await desk.database.read(board.size))
     played = day.turns(await desk.day.moments(desk.now))
+    slowest = sorted(played, key=lambda turn: -turn.seconds)[:SLOWEST]
     return pages.page(
         request,
         "health.html",
@@ -80,7 +93,8 @@ async def show(request: Request) -> Response:
         store=size,
         judged=[(one, first_look(one, desk.ours)) for one in look.workers],
         stale=desk.settings.liveness.stale_seconds,
-        slowest=sorted(played, key=lambda turn: -turn.seconds)[:SLOWEST],
+        slowest=slowest,
+        titles=await desk.database.read(_titles, {turn.session_id for turn in slowest}),
         played=len(played),
         failed=sum(turn.outcome != "done" for turn in played),
         now=desk.now,

@@ -17,17 +17,19 @@ from holdfast.model.session import Session, State
 from holdfast.store import board, workers
 from holdfast.store import sessions as stored
 from holdfast.store.database import Transaction
-from holdfast.store.search import Hit
+from holdfast.store.search import Hit, Scope
 
 LIMIT = 50
 HITS = 60
-SAMPLE, COMMON = 200, 20
-"""A filter that fits fewer than one in twenty of the newest two hundred sessions is rare."""
+ROUNDS, ENOUGH = 8, 15
+"""The newest places are looked at until they are in enough sessions that fit the filters, or so many times."""
 STATES: tuple[str, ...] = get_args(State)
 SOURCES: tuple[str, ...] = get_args(Source)
 INDEX_SECONDS = 0.4
 """How long a search waits for the newest words; an index that is far behind goes on by itself."""
 OPEN_TURN = ("running", "interrupted")
+OPEN = 300
+"""So many open turns are shown at once; of more, a page at a time."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -85,50 +87,38 @@ async def sessions(request: Request) -> Response:
     desk, given = of(request), request.query_params
     asked = Asked(**{name: given.get(name, "")[:400] for name in Asked.__struct_fields__})
     found: list[Found] = []
-    page, lag = stored.Page([], None), 0
+    page, lag, cut = stored.Page([], None), 0, False
     if asked.q.strip():
-        found, lag = await _search(desk, asked)
-    elif asked.state in OPEN_TURN and not asked.cursor:
-        page = stored.Page(await desk.database.read(_open, asked), None)
+        found, cut, lag = await _search(desk, asked)
     else:
-        cursor = asked.cursor or None
-        page = await desk.database.read(_page, asked.filters, cursor)
+        page = await desk.database.read(_page, asked)
     part = pages.is_part(request)
     name = "sessions.html" if not part else "rows.html" if asked.cursor else "list.html"
     return pages.page(
-        request, name, asked=asked, page=page, found=found, lag=lag, states=STATES, sources=SOURCES, now=desk.now
+        request,
+        name,
+        asked=asked,
+        page=page,
+        found=found,
+        cut=cut,
+        lag=lag,
+        states=STATES,
+        sources=SOURCES,
+        now=desk.now,
     )
 
 
-def _page(tx: Transaction, filters: stored.Filters, cursor: str | None) -> stored.Page:
-    """A page of the list, by the way that suits: along the newest sessions, unless few of them fit what is asked for."""
-    everything = stored.Filters()
-    rare = False
-    if filters != everything:
-        newest = stored.list_page(tx, everything, limit=SAMPLE).sessions
-        rare = sum(_fits(one, filters) for one in newest) * COMMON < len(newest)
-    return stored.list_page(tx, filters, limit=LIMIT, cursor=cursor, rare=rare)
+def _page(tx: Transaction, asked: Asked) -> stored.Page:
+    """A page of the list. Running and interrupted sessions are few, and found without a look at all the others."""
+    if asked.state in OPEN_TURN and not asked.cursor:
+        every = board.unfinished(tx, limit=OPEN)
+        if len(every) < OPEN:
+            return stored.Page([one for one in every if stored.fits(one, asked.filters)], None)
+    return stored.list_page(tx, asked.filters, limit=LIMIT, cursor=asked.cursor or None)
 
 
-def _fits(session: Session, filters: stored.Filters) -> bool:
-    summary = session.summary
-    return (
-        filters.source in (None, summary.source)
-        and filters.channel in (None, summary.channel)
-        and filters.state in (None, session.state)
-        and (filters.pinned is None or bool(summary.pinned))
-        and (filters.trashed == 1) == (summary.trashed_at is not None)
-    )
-
-
-def _open(tx: Transaction, asked: Asked) -> list[Session]:
-    """Running and interrupted ones are few: they are found without a look at all the others."""
-    every = board.listed(tx, asked.state, limit=10 * LIMIT)
-    return [one for one in every if _fits(one, asked.filters)]
-
-
-async def _search(desk: Desk, asked: Asked) -> tuple[list[Found], int]:
-    """Sessions in which the words stand, the newest first; and how far behind the index is."""
+async def _search(desk: Desk, asked: Asked) -> tuple[list[Found], bool, int]:
+    """Sessions in which the words stand, the newest first; whether there may be more; and how far behind the index is."""
     index = await desk.search()
     desk.searched.set()
     try:
@@ -136,17 +126,27 @@ async def _search(desk: Desk, asked: Asked) -> tuple[list[Found], int]:
             await index.catch_up()
     except TimeoutError:
         pass  # `lag` says so on the page, and the next search goes on from there
-    try:
-        hits = await index.search(asked.q, limit=HITS)
-    except Invalid:  # nothing but blanks and quotes yet
-        hits = []
-    found = await desk.database.read(_grouped, asked, hits)
-    return found, await index.lag()
+    hits: list[Hit] = []
+    found: list[Found] = []
+    cut = False
+    for _ in range(ROUNDS):
+        before = hits[-1].position if hits else None
+        try:
+            more = await index.search(
+                asked.q, limit=HITS, scope=Scope(trashed=bool(asked.trash)), before_position=before
+            )
+        except Invalid:  # nothing but blanks and quotes yet
+            more = []
+        hits, cut = hits + more, len(more) == HITS
+        found = await desk.database.read(_grouped, asked, hits)
+        if len(found) >= ENOUGH or not cut:
+            break
+    return found, cut, await index.lag()
 
 
 def _grouped(tx: Transaction, asked: Asked, hits: list[Hit]) -> list[Found]:
     found: dict[str, Found] = {}
-    if (named := _named(tx, asked.q.strip())) is not None:
+    if (named := _named(tx, asked.q.strip(), trashed=bool(asked.trash))) is not None:
         found[named.id] = Found(named, None)
     for hit in hits:
         before = found.get(hit.session_id)
@@ -154,18 +154,13 @@ def _grouped(tx: Transaction, asked: Asked, hits: list[Hit]) -> list[Found]:
             found[hit.session_id] = Found(stored.get(tx, hit.session_id), hit, 1)
         else:
             found[hit.session_id] = Found(before.session, before.hit or hit, before.count + 1)
-    wanted = asked.filters
-    return [
-        one
-        for one in found.values()
-        if wanted.source in (None, one.session.summary.source) and wanted.state in (None, one.session.state)
-    ]
+    return [one for one in found.values() if stored.fits(one.session, asked.filters)]
 
 
-def _named(tx: Transaction, ref: str) -> Session | None:
+def _named(tx: Transaction, ref: str, *, trashed: bool) -> Session | None:
     """The session whose id, alias or title this is, if it is one."""
     try:
-        return stored.resolve(tx, ref).session
+        return stored.resolve(tx, ref, trashed=trashed).session
     except HoldfastError:
         return None
 

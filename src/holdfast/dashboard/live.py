@@ -1,14 +1,14 @@
-"""News for open pages, as server-sent events: those of a session without a gap or a repeat, and a pulse for all others.
+"""News for open pages, as server-sent events: those of sessions without a gap or a repeat, and a pulse for all others.
 
-Each item of a session's page comes under the number of its event, so that a page that was cut off says where it was and
-gets the rest. Words that are still being streamed are read off the draft in the store: a page that comes
-late, or comes back, has all of them.
+Browsers open few connections to one server, so that one stream carries all that the pages of a browser want to hear. Each
+item of a session's page comes under the number of its event: a page that was cut off says where it was and gets the rest.
+Words that are still being streamed are read off the draft in the store: a page that comes late, or comes back, has all of them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -17,84 +17,130 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.dashboard import pages
 from holdfast.dashboard.desk import Desk, of
-from holdfast.dashboard.session import about, drawn, read
+from holdfast.dashboard.session import about, deeds_of, drawn, read, waiting
 from holdfast.dashboard.story import Story
 from holdfast.engine.bus import Failed, News
 from holdfast.engine.together import stop
 from holdfast.model.entry import Entry
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import ModelSaid
 from holdfast.model.session import Session
 from holdfast.store import log
 from holdfast.store import sessions as stored
 
 HEARTBEAT_SECONDS = 10.0
-HEARTBEAT = b": still here\n\n"
+HEARTBEAT = b'data: {"name":"beat"}\n\n'
 RETRY = b"retry: 1000\n\n"
 MOST = 500
 """Events that a page catches up with; one that missed more is told to load itself again."""
 MEMORY = 200
 """Events before a page's last that are read again, for the calls whose results are still to come."""
+T = TypeVar("T")
+SESSIONS = 200
+"""Sessions that one browser can watch at a time; arbitrary, many more than anybody can see."""
 
 
-def message(name: str, data: object, seq: int | None = None) -> bytes:
-    """One event; its data is one line of JSON."""
-    number = b"" if seq is None else b"id: %d\n" % seq
-    text = msgspec.json.encode(data)
-    return number + b"event: " + name.encode() + b"\ndata: " + text + b"\n\n"
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One piece of news. `of` is the session it is about; `seq` the number of its event, if it is one."""
+
+    name: str
+    data: object
+    of: str = ""
+    seq: int = 0
+
+    def line(self) -> bytes:
+        return b"data: " + msgspec.json.encode(self) + b"\n\n"
 
 
-async def pulse(request: Request) -> Response:
+async def stream(request: Request) -> Response:
+    """Everything that the pages of a browser want: `pulse`, and `s=ID:AFTER` for each session."""
+    desk, given = of(request), request.query_params
+    wanted = dict(map(_wanted, given.getlist("s")))
+    if len(wanted) > SESSIONS:
+        raise Invalid(f"at most {SESSIONS} sessions can be watched at a time")
+    sources = [_session(desk, session_id, after) for session_id, after in wanted.items()]
+    if "pulse" in given:
+        sources.append(_pulse(desk))
+    return Stream(_together(sources), desk.leaving, request.scope["holdfast.lasts"])
+
+
+def _wanted(text: str) -> tuple[str, int]:
+    session_id, _, after = text.rpartition(":")
+    if not (session_id and after.isascii() and after.isdecimal()) or len(after) > 15:
+        raise Invalid("a session is watched by its id, a colon and the number of an event")
+    return session_id, int(after)
+
+
+async def _together(sources: list[AsyncGenerator[Told, None]]) -> AsyncGenerator[bytes, None]:
+    """What all of them tell, as it comes, until the last of them ends or one breaks."""
+    waiting = {asyncio.ensure_future(_next(one)): one for one in sources}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for future in done:
+                source = waiting.pop(future)
+                with suppress(StopAsyncIteration):
+                    told = future.result()
+                    waiting[asyncio.ensure_future(_next(source))] = source
+                    yield told.line()
+    finally:
+        await stop(*waiting)
+        for source in sources:
+            await source.aclose()
+
+
+async def _pulse(desk: Desk) -> AsyncGenerator[Told, None]:
     """The newest position of the store, whenever there is a newer one."""
-    desk = of(request)
-    return Stream(_pulse(desk), desk.leaving)
-
-
-async def _pulse(desk: Desk) -> AsyncGenerator[bytes, None]:
     async with aclosing(desk.pulse.watch()) as positions:
         async for position in positions:
-            yield message("pulse", position)
+            yield Told("pulse", position)
 
 
-async def session(request: Request) -> Response:
-    """Everything behind `after`, those to come included."""
-    desk = of(request)
-    found = await desk.database.read(read, request.path_params["id"])
-    given = request.headers.get("last-event-id") or request.query_params.get("after", "0")
-    if not (given.isascii() and given.isdecimal()) or len(given) > 15:
-        raise Invalid("after is the number of an event")
-    return Stream(_session(desk, found, min(int(given), found.seq)), desk.leaving)
-
-
-async def _session(desk: Desk, found: Session, after: int) -> AsyncGenerator[bytes, None]:
+async def _session(desk: Desk, session_id: str, after: int) -> AsyncGenerator[Told, None]:
+    """Everything behind `after`, what is to come included."""
+    try:
+        found = await desk.database.read(read, session_id)
+    except NotFound:
+        yield Told("gone", "", session_id)
+        return
+    after = min(after, found.seq)
     if found.seq - after > MOST:
-        yield message("reload", "")
+        yield Told("reload", "", session_id)
         return
     teller = Teller(desk, found.id)
     await teller.remember(after)
     yield await teller.head()
-    async for piece in teller.draft():
-        yield piece
-    queue: asyncio.Queue[News] = asyncio.Queue(MOST)
+    async for told in teller.draft(anew=True):
+        yield told
+    queue: asyncio.Queue[News | None] = asyncio.Queue(MOST)
     pump = asyncio.create_task(_pump(desk, found.id, after, queue), name=f"page {found.id}")
-    getting: asyncio.Future[News] | None = None
+    bell = asyncio.create_task(_ring(desk, found.id, queue), name=f"bell {found.id}")
+    getting: asyncio.Future[News | None] | None = None
     try:
         while True:
             getting = asyncio.ensure_future(queue.get())
-            await asyncio.wait({getting, pump}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({getting, pump, bell}, return_when=asyncio.FIRST_COMPLETED)
             if not getting.done():
-                pump.result()
+                for task in (pump, bell):
+                    if task.done():
+                        task.result()
                 return
             news = [getting.result()]
             while not queue.empty():
                 news.append(queue.get_nowait())
-            async for piece in teller.tell(news):
-                yield piece
+            async for told in teller.tell(news):
+                yield told
     finally:
-        await stop(*(task for task in (getting, pump) if task is not None))
+        await stop(*(task for task in (getting, pump, bell) if task is not None))
 
 
-async def _pump(desk: Desk, session_id: str, after: int, queue: asyncio.Queue[News]) -> None:
+async def _ring(desk: Desk, session_id: str, queue: asyncio.Queue[News | None]) -> None:
+    """Something may have changed that is no event: words wait for their turn."""
+    async for _ in desk.database.listen(session_id):
+        await queue.put(None)
+
+
+async def _pump(desk: Desk, session_id: str, after: int, queue: asyncio.Queue[News | None]) -> None:
     async with aclosing(desk.engine.news(session_id, after=after)) as news:
         async for item in news:
             await queue.put(item)
@@ -108,51 +154,61 @@ class Teller:
         self._id = session_id
         self._story = Story()
         self._turn_id, self._told = "", 0
+        self._waiting: list[tuple[str, str]] = []
 
     async def remember(self, after: int) -> None:
         first = max(1, after - MEMORY + 1)
         if after:
             self._story.tell(await self._desk.database.read(log.read, self._id, first=first, last=after))
 
-    async def tell(self, news: list[News]) -> AsyncGenerator[bytes, None]:
+    async def tell(self, news: list[News | None]) -> AsyncGenerator[Told, None]:
         found = await self._desk.database.read(stored.get, self._id)
-        changed = False
+        changed = None in news and await waiting(self._desk, self._id) != self._waiting
         for item in news:
             if isinstance(item, Entry):
                 changed = True
                 if isinstance(item.event, ModelSaid):
                     self._told = 0
-                    yield message("draft", {"from": 0, "text": ""})
-                yield message("items", await asyncio.to_thread(self._drawn, item, found), item.seq)
+                    yield self._told_of("draft", {"from": 0, "text": ""})
+                yield self._told_of("items", await asyncio.to_thread(self._drawn, item, found), item.seq)
             elif isinstance(item, Failed):
                 words = pages.fragment("notice.html", words=f"The turn broke off: {item.error}", bad=True)
-                yield message("notice", _plain(words))
+                yield self._told_of("notice", _plain(words))
         if changed:
             yield await self.head()
-        async for piece in self.draft():
-            yield piece
+        async for told in self.draft():
+            yield told
+
+    def _told_of(self, name: str, data: object, seq: int = 0) -> Told:
+        return Told(name, data, self._id, seq)
 
     def _drawn(self, entry: Entry, found: Session) -> list[dict[str, str]]:
         return [{"id": item.id, "html": _plain(drawn(item, found))} for item in self._story.add(entry)]
 
-    async def head(self) -> bytes:
+    async def head(self) -> Told:
         """What stands around the conversation."""
         found = await self._desk.database.read(stored.get, self._id)
-        around = pages.fragment("head.html", session=found, **await about(self._desk, found))
-        return message(
-            "head", {"html": _plain(around), "state": found.state, "title": _plain(found.summary.title or "")}
-        )
+        beside = await about(self._desk, found)
+        self._waiting = beside["waiting"]
+        told = {
+            "html": _plain(pages.fragment("head.html", session=found, **beside)),
+            "deeds": _plain(pages.fragment("deeds.html", session=found, csrf="", **deeds_of(found))),
+            "state": found.state,
+            "asking": bool(beside["questions"]),
+            "title": _plain(found.summary.title or ""),
+        }
+        return self._told_of("head", told)
 
-    async def draft(self) -> AsyncGenerator[bytes, None]:
-        """What has been added to the reply that is being written."""
+    async def draft(self, *, anew: bool = False) -> AsyncGenerator[Told, None]:
+        """What has been added to the reply that is being written; or all of it, or that there is none."""
         draft = await self._desk.database.read(log.draft, self._id)
         body = "" if draft is None else draft.body
         turn_id = "" if draft is None else draft.turn_id
-        if turn_id != self._turn_id or len(body) < self._told:
+        if anew or turn_id != self._turn_id or len(body) < self._told:
             self._turn_id, self._told = turn_id, 0
-            yield message("draft", {"from": 0, "text": ""})
+            yield self._told_of("draft", {"from": 0, "text": ""})
         if len(body) > self._told:
-            yield message("draft", {"from": self._told, "text": _plain(body[self._told :])})
+            yield self._told_of("draft", {"from": self._told, "text": _plain(body[self._told :])})
             self._told = len(body)
 
 
@@ -162,13 +218,19 @@ def _plain(text: str) -> str:
 
 
 class Stream(Response):
-    """Sends pieces as they come, and a sign of life when none does, until they end, or the page or the server leaves."""
+    """Sends pieces as they come, and a sign of life when none does, until they end, or the page or the server leaves.
 
-    def __init__(self, pieces: AsyncGenerator[bytes, None], leaving: asyncio.Event) -> None:
+    It also ends with the visit: who has logged out hears no more.
+    """
+
+    def __init__(
+        self, pieces: AsyncGenerator[bytes, None], leaving: asyncio.Event, lasts: Callable[[], Awaitable[bool]]
+    ) -> None:
         self.status_code = 200
         self.background = None
         self._pieces = pieces
         self._closing = leaving
+        self._lasts = lasts
         self.init_headers({"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -194,6 +256,8 @@ class Stream(Response):
                 waiting = waiting or asyncio.ensure_future(_next(self._pieces))
                 ends: set[asyncio.Future[Any]] = {waiting, closing}
                 await asyncio.wait(ends, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if not await self._lasts():
+                    break
                 if waiting.done():
                     done, waiting = waiting, None
                     await send({"type": "http.response.body", "body": done.result(), "more_body": True})
@@ -210,8 +274,8 @@ class Stream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _next(pieces: AsyncGenerator[bytes, None]) -> bytes:
-    return await anext(pieces)
+async def _next(source: AsyncGenerator[T, None]) -> T:
+    return await anext(source)
 
 
 async def _left(receive: Receive) -> None:

@@ -54,6 +54,7 @@ def environment() -> Environment:
         "day": lambda at: f"{moment(at):%Y-%m-%d %H:%M:%S} UTC",
         "span": duration,
         "count": count,
+        "many": many,
         "size": size,
         "name": lambda text: str(text).partition("#")[0],
         "seconds": seconds,
@@ -69,6 +70,11 @@ def count(number: float) -> str:
         if abs(number) >= worth:
             return f"{number / worth:.3g}{unit}"
     return f"{number:,.0f}"
+
+
+def many(number: int, thing: str) -> str:
+    """So many of a thing: 1 message, 12.4k messages."""
+    return f"{count(number)} {thing}" + ("" if number == 1 else "s")
 
 
 def size(number: float) -> str:

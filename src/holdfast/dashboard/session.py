@@ -15,6 +15,8 @@ from starlette.responses import Response, StreamingResponse
 from holdfast.dashboard import pages
 from holdfast.dashboard.desk import Desk, of
 from holdfast.dashboard.story import EMBEDDABLE, Item, Story
+from holdfast.engine import why as engine_why
+from holdfast.engine.why import Why
 from holdfast.interop import people
 from holdfast.interop.export import jsonl
 from holdfast.model.entry import Entry
@@ -25,6 +27,7 @@ from holdfast.model.session import Session
 from holdfast.store import log
 from holdfast.store import sessions as stored
 from holdfast.store.database import Transaction
+from holdfast.store.inputs import Input
 
 EVENTS = 100
 """Events of a page: what fills some screens, whatever the log's length."""
@@ -55,6 +58,7 @@ async def show(request: Request) -> Response:
         at=at if at != session.seq else 0,
         items=items,
         trash=session.summary.trashed_at is not None,
+        **deeds_of(session),
         **await about(desk, session),
     )
 
@@ -78,9 +82,42 @@ def _number(request: Request, name: str, default: int) -> int:
 async def about(desk: Desk, session: Session) -> dict[str, Any]:
     """What stands beside the conversation."""
     questions = await desk.engine.questions(session.id)
-    waiting = await desk.engine.waiting(session.id)
     running = await desk.engine.running(session.id)
-    return {"questions": questions, "waiting": waiting, "processes": running, "now": desk.now}
+    return {
+        "questions": questions,
+        "waiting": await waiting(desk, session.id),
+        "processes": running,
+        "now": desk.now,
+    }
+
+
+async def waiting(desk: Desk, session_id: str) -> list[tuple[str, str]]:
+    """Words that wait for their turn, each with what they do meanwhile."""
+    return [(one.mode, _words(one)) for one in await desk.engine.waiting(session_id)]
+
+
+def _words(item: Input) -> str:
+    """What somebody said and nobody has answered yet, in a line."""
+    parts = item.said.parts if item.said is not None else ()
+    return " ".join(" ".join(part.text for part in parts if isinstance(part, Text)).split())
+
+
+def deeds_of(session: Session) -> dict[str, Any]:
+    """What makes sense to do to a session as it is. Pure."""
+    summary, state = session.summary, session.state
+    if summary.trashed_at is not None:
+        return {"deeds": ["restore"]}
+    fits = {
+        "resume": summary.open_turn is not None and state in ("interrupted", "ended"),
+        "undo": summary.turn_count > 0 and state != "running",
+        "uncompact": summary.epoch > 0,
+        "pin": not summary.pinned,
+        "unpin": bool(summary.pinned),
+        "end": state not in ("ended", "running"),
+        "reopen": state in ("ended", "quarantined"),
+        "trash": True,
+    }
+    return {"deeds": [name for name, does in fits.items() if does]}
 
 
 async def told(desk: Desk, session_id: str, first: int, last: int) -> list[Item]:
@@ -103,8 +140,8 @@ async def older(request: Request) -> Response:
 async def why(request: Request) -> Response:
     desk = of(request)
 
-    def work(tx: Transaction) -> object:
-        return desk.explain(tx, read(tx, request.path_params["id"]))
+    def work(tx: Transaction) -> Why:
+        return engine_why.why(tx, read(tx, request.path_params["id"]), desk.engine.known, desk.ours)
 
     return pages.piece(request, "why.html", why=await desk.database.read(work))
 

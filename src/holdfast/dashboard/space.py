@@ -29,6 +29,17 @@ CODES = {
     "reaped": 7,
 }
 """States by number: a day has many of them."""
+BEFORE = {
+    "turn_started": "waiting",
+    "ended": "waiting",
+    "compacted": "waiting",
+    "reopened": "ended",
+    "tool_ended": "tool",
+    "approval_answered": "asking",
+    "recovered": "interrupted",
+}
+"""What a session was doing before its first moment of the day; for any other kind, it was thinking."""
+REAPED = '"reason":"reaped"'
 DOING = {"tool_started": "tool", "approval_asked": "asking"}
 
 
@@ -54,7 +65,7 @@ async def data(request: Request) -> Response:
     kinds = {worker.id: worker for worker in alive}
     shown = [_sprite(one, kinds) for one in sprites]
     for peer in desk.fleet.peers.values():
-        shown += _of_peer(peer.name, peer.state == "away", [] if peer.activity is None else peer.activity.sessions)
+        shown += _of_peer(peer.name, peer.state != "here", [] if peer.activity is None else peer.activity.sessions)
     content = {"at": now // 1_000_000, "sprites": shown}
     return Response(await asyncio.to_thread(msgspec.json.encode, content), media_type="application/json")
 
@@ -72,8 +83,7 @@ def _sprite(sprite: Sprite, alive: dict[str, workers.Worker]) -> dict[str, objec
         "s": CODES[state_of(sprite)],
         "g": _group(session.worker_id, summary.channel, summary.source, alive),
         "src": summary.source,
-        "u": summary.updated_at // 1_000_000,
-        "n": summary.message_count,
+        "c": summary.created_at // 1_000_000,
     }
 
 
@@ -103,7 +113,7 @@ def _of_peer(name: str, away: bool, sessions: Sequence[PeerSession]) -> list[dic
             "g": group,
             "src": "peer",
         }
-        | {"u": 0, "n": 0, "peer": name}
+        | {"c": 0, "peer": name}
         for one in sessions
     ]
 
@@ -117,15 +127,37 @@ async def day(request: Request) -> Response:
     return Response(content, media_type="application/json")
 
 
-def _changes(moments: Sequence[Moment], now: int) -> bytes:
-    begin = (now - SPAN) // 1_000_000
+def changes(moments: Sequence[Moment], now: int) -> tuple[list[str], list[tuple[int, int, int]]]:
+    """The sessions, and each change of state as the place of its session, the second of the day and the state. Pure.
+
+    A session that was there before is shown from the beginning of what is known, as its first moment lets one tell.
+    """
+    begin = now - SPAN
+    known = begin if len(moments) < board.MOMENTS else moments[0].at
     places: dict[str, int] = {}
     last: dict[str, int] = {}
-    changes: list[tuple[int, int, int]] = []
+    found: list[tuple[int, int, int]] = []
+
+    def change(session_id: str, state: str, at: int) -> None:
+        code = CODES[state]
+        if last.get(session_id) != code:
+            last[session_id] = code
+            place = places.setdefault(session_id, len(places))
+            found.append((place, max(at - begin, 0) // 1_000_000, code))
+
     for one in moments:
-        code = CODES[STATES[one.kind]]
-        if last.get(one.session_id) != code:
-            last[one.session_id] = code
-            place = places.setdefault(one.session_id, len(places))
-            changes.append((place, one.at // 1_000_000 - begin, code))
-    return msgspec.json.encode({"begin": begin, "sessions": list(places), "changes": changes})
+        if one.session_id not in places and one.kind != "session_opened":
+            change(one.session_id, BEFORE.get(one.kind, "thinking"), known)
+        change(one.session_id, _state(one), one.at)
+    return list(places), found
+
+
+def _state(moment: Moment) -> str:
+    """What a session is doing after a moment."""
+    reaped = moment.kind == "ended" and REAPED in (moment.body or "")
+    return "reaped" if reaped else STATES[moment.kind]
+
+
+def _changes(moments: Sequence[Moment], now: int) -> bytes:
+    sessions, found = changes(moments, now)
+    return msgspec.json.encode({"begin": (now - SPAN) // 1_000_000, "sessions": sessions, "changes": found})

@@ -90,7 +90,9 @@ class Story:
         event = entry.event
         match event:
             case UserSaid():
-                return [self._item(entry, "user", blocks=_blocks(event.parts, entry.seq), turn_id=event.turn_id)]
+                said = self._item(entry, "user", blocks=_blocks(event.parts, entry.seq), turn_id=event.turn_id)
+                said.label = event.name or ""
+                return [said]
             case ModelSaid():
                 return self._model(entry, event)
             case ToolStarted():

@@ -22,6 +22,7 @@ from holdfast.engine.rewind import Rewind
 from holdfast.engine.titles import Titles
 from holdfast.engine.together import whole
 from holdfast.engine.watch import Watch
+from holdfast.engine.why import Known
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
 from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, InputDropped, ModelChanged, Source
@@ -71,6 +72,8 @@ class Engine:
         """The background processes of the store, where there is somebody who looks after them."""
         self.resets = Resets(ground, NEVER, None)
         """What puts new sessions in the place of others: when they are due for it, where that is wanted, and by hand."""
+        self.known = Known(clock=ground.clock)
+        """What explanations of sessions rest on."""
         self.chores: Sequence[Chore] = ()
         """What a janitor of this worker sees to beside the sessions of the dead."""
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()

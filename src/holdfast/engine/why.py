@@ -3,15 +3,19 @@
 Everything here is read off the log and the store; nothing is guessed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.engine.fill import Fill
+from holdfast.engine.calendar import Policies
+from holdfast.engine.fill import Fill, fill_of
 from holdfast.engine.handover import asked_by
 from holdfast.engine.janitor import Verdict, first_look
-from holdfast.engine.processes import Running
+from holdfast.engine.processes import Running, running
 from holdfast.engine.recover import MAX_ATTEMPTS, POLICY, attempts
+from holdfast.engine.reset import NEVER, outlook
+from holdfast.engine.room import DEFAULT_WINDOW
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAnswered,
@@ -44,8 +48,9 @@ from holdfast.model.event import (
 )
 from holdfast.model.identity import Identity
 from holdfast.model.session import Session
+from holdfast.model.times import Clock
 from holdfast.model.turn import Turn, turn_of
-from holdfast.store import workers
+from holdfast.store import approvals, log, resets, workers
 from holdfast.store.approvals import Approval
 from holdfast.store.database import Transaction
 from holdfast.store.workers import Worker
@@ -78,10 +83,34 @@ class Why(msgspec.Struct, frozen=True):
     """When it is reset by itself, or what holds that back."""
 
 
-def owner_of(tx: Transaction, session: Session, ours: Identity) -> tuple[Worker | None, Verdict | None]:
-    """Whose the session is now, and what can be told of that worker at once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What an explanation rests on beside the store: the settings, in the engine's words."""
+
+    clock: Clock
+    idle_minutes: int = 60
+    compact_at: float = 0.75
+    window: Callable[[str], int] = lambda model: DEFAULT_WINDOW
+    """How many tokens the context of a model may take."""
+    policies: Policies = NEVER
+    """When sessions are reset by themselves."""
+
+
+def why(tx: Transaction, session: Session, known: Known, ours: Identity) -> Why:
+    """All that can be said about a session, for whoever asks. `ours` is who asks."""
     owner = workers.get(tx, session.worker_id) if session.worker_id else None
-    return owner, None if owner is None else first_look(owner, ours)
+    entries = log.read_whole(tx, session)
+    return explain(
+        session,
+        entries,
+        owner,
+        None if owner is None else first_look(owner, ours),
+        approvals.unanswered(tx, session.id),
+        idle_minutes=known.idle_minutes,
+        fill=fill_of(entries, known.window(session.summary.model), known.compact_at),
+        processes=running(tx, session.id, ours, known.clock.monotonic()),
+        reset=outlook(known.policies, session, resets.held(tx, session), known.clock.now()),
+    )
 
 
 def explain(

@@ -2,14 +2,15 @@
 
 from typing import get_args
 
-from holdfast.engine.why import Why, explain, owner_of
+from holdfast.engine import why as engine_why
+from holdfast.engine.why import Why
 from holdfast.identity import identity
 from holdfast.interop.visible import visible
 from holdfast.model.counted import counted
 from holdfast.model.errors import Invalid
 from holdfast.slash.lines import day
 from holdfast.slash.seat import Seat, session_of
-from holdfast.store import approvals, log, sessions
+from holdfast.store import sessions
 from holdfast.store.database import Transaction
 from holdfast.store.inputs import Mode
 
@@ -61,23 +62,20 @@ async def status(seat: Seat, rest: str) -> None:
 
 
 async def why(seat: Seat, rest: str) -> None:
-    found = await seat.engine.ground.database.read(_why, session_of(seat), seat.settings.api.idle_minutes)
+    session_id, known = session_of(seat), seat.engine.known
+
+    def work(tx: Transaction) -> Why:
+        return engine_why.why(tx, sessions.get(tx, session_id), known, identity())
+
+    found = await seat.engine.ground.database.read(work)
     session = found.session
     lines = [f"{session.id} is {session.state}: {found.doing}", f"open in: {_owner(found)}"]
     for decision in found.decisions:
         evidence = f" ({decision.evidence})" if decision.evidence else ""
         lines.append(f"{day(decision.at)}  [{decision.seq}] {decision.what}{evidence}")
     lines += [f"process {one.id}: {one.line}" for one in await seat.processes()]
-    reset = await seat.engine.resets.outlook(session)
-    lines += [f"reset: {reset}"] if reset else []
+    lines += [f"reset: {found.reset}"] if found.reset else []
     seat.tell(visible("\n".join([*lines, f"next: {found.next}"])))
-
-
-def _why(tx: Transaction, session_id: str, idle_minutes: int) -> Why:
-    session = sessions.get(tx, session_id)
-    owner, verdict = owner_of(tx, session, identity())
-    questions = approvals.unanswered(tx, session.id)
-    return explain(session, log.read_whole(tx, session), owner, verdict, questions, idle_minutes=idle_minutes)
 
 
 def _owner(found: Why) -> str:

@@ -83,7 +83,6 @@ def depths(tx: Transaction) -> Depths:
     return Depths(*cast("tuple[int, int, int]", row))
 
 
-def listed(tx: Transaction, state: str, *, limit: int) -> list[Session]:
-    """Sessions with an open turn, running or interrupted, the newest first: found without a look at the others."""
-    found = [log.as_session(row[:-1]) for row in tx.all("board.unfinished", limit=limit)]
-    return [one for one in found if one.state == state and one.summary.side_of is None]
+def unfinished(tx: Transaction, *, limit: int) -> list[Session]:
+    """Sessions that are running or interrupted, the newest first: found without a look at the others."""
+    return [log.as_session(row[:-1]) for row in tx.all("board.unfinished", limit=limit)]

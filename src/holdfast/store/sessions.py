@@ -62,6 +62,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EVERYTHING = Filters(trashed=2, sides=1)
+SAMPLE, COMMON = 200, 20
+"""A filter that fits fewer than one in twenty of the newest two hundred sessions is rare."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -150,20 +152,47 @@ def _resolve_loosely(tx: Transaction, ref: str) -> Found:
     return Found(get(tx, refs.only(ref, fitting, "sessions")), "prefix")
 
 
-def list_page(tx: Transaction, filters: Filters, *, limit: int, cursor: str | None = None, rare: bool = False) -> Page:
+def list_page(
+    tx: Transaction, filters: Filters, *, limit: int, cursor: str | None = None, rare: bool | None = None
+) -> Page:
     """A page of sessions, newest activity first. A session used between two pages moves to the front.
 
-    `rare` says that few sessions fit the filters: all are then looked at in the order in which that is quickest. Raises Invalid for a cursor of another store or another list, and for a page of no length.
+    Whether few sessions fit is found out unless it is said (`rare`): it decides which way is quicker, not what is found. Raises Invalid for a cursor of another store or another list, and for a page of no length.
     """
     if limit < 1:
         raise Invalid(f"a page has at least one session, not {limit}")
     mark = _mark(tx, filters)
     before_at, before_id = _place(cursor, mark) if cursor else (LAST, "")
+    rare = _is_rare(tx, filters) if rare is None else rare
     query = "sessions.list_rare" if rare else "sessions.list"
     rows = tx.all(query, limit=limit + 1, before_at=before_at, before_id=before_id, **msgspec.structs.asdict(filters))
     sessions = [log.as_session(row) for row in rows[:limit]]
     more = len(rows) > limit
     return Page(sessions, _cursor(sessions[-1], mark) if more else None)
+
+
+def _is_rare(tx: Transaction, filters: Filters) -> bool:
+    """Whether few of the newest sessions fit: then all are looked at in the order in which that is quickest."""
+    if filters in (Filters(), EVERYTHING):
+        return False
+    everything = msgspec.structs.asdict(EVERYTHING)
+    newest = tx.all("sessions.list", limit=SAMPLE, before_at=LAST, before_id="", **everything)
+    fitting = sum(fits(log.as_session(row), filters) for row in newest)
+    return fitting * COMMON < len(newest)
+
+
+def fits(session: Session, filters: Filters) -> bool:
+    """Whether a list with these filters shows the session. Pure."""
+    summary = session.summary
+    return (
+        filters.source in (None, summary.source)
+        and filters.channel in (None, summary.channel)
+        and filters.model in (None, summary.model)
+        and filters.state in (None, session.state)
+        and filters.pinned in (None, summary.pinned)
+        and filters.trashed in (2, int(summary.trashed_at is not None))
+        and (filters.sides == 1 or summary.side_of is None)
+    )
 
 
 def in_hand(tx: Transaction, limit: int) -> list[Session]:

@@ -11,38 +11,38 @@
   const fill = (root) => root.querySelectorAll("input[data-csrf]").forEach((input) => { input.value = token; });
   fill(document);
 
-  // A stream that comes back by itself, and says whether it is there. A page that nobody sees lets go of it:
-  // browsers open few connections to one server, however many tabs there are.
-  function stream(address, listeners) {
-    let source = null, timer = 0, pause = 500;
+  // News of the server. They come over a wire that all pages of this browser share; a page that nobody sees lets go of it.
+  function wire(hear) {
+    let name = "";
+    try {
+      if (typeof SharedWorker === "function") {
+        const { port } = new SharedWorker($('script[src*="/wire.js"]').src, "holdfast");
+        port.onmessage = ({ data }) => hear(data);
+        return { want: (wants) => port.postMessage(wants), leave: () => port.postMessage({ leave: true }) };
+      }
+    } catch (error) { name = error.name; } // some browsers have them and refuse to make one
+    const own = new Wire(), page = { postMessage: hear, name };
+    return { want: (wants) => own.want(page, wants), leave: () => own.leave(page) };
+  }
+  function stream(wants, listeners) {
+    const link = $("#link");
     const sign = (on) => {
-      const link = $("#link");
       if (!link) return;
       link.classList.toggle("off", !on);
       link.lastElementChild.textContent = on ? "Live" : "Reconnecting";
     };
-    const close = () => { clearTimeout(timer); source?.close(); source = null; };
-    const open = () => {
-      close();
+    const line = wire((news) => {
       if (document.hidden) return;
-      source = new EventSource(address());
-      source.onopen = () => { pause = 500; sign(true); };
-      source.onerror = () => {
-        close();
-        sign(false);
-        timer = setTimeout(open, pause);
-        pause = Math.min(pause * 1.6, 8000);
-        fetch("/ui/census", { method: "GET", headers: { "HX-Request": "true" } }).then((answer) => {
-          if (answer.status === 401) location.href = "/ui/login?next=" + encodeURIComponent(location.pathname + location.search);
-        }).catch(() => {});
-      };
-      for (const [name, hear] of Object.entries(listeners)) source.addEventListener(name, hear);
-    };
-    document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
-    addEventListener("pagehide", close);
+      if (news.out) location.href = "/ui/login?next=" + encodeURIComponent(location.pathname + location.search);
+      else if ("on" in news) sign(news.on);
+      else listeners[news.name]?.(news.data, news.seq);
+    });
+    const open = () => document.hidden || line.want(wants());
+    document.addEventListener("visibilitychange", () => (document.hidden ? line.leave() : open()));
+    addEventListener("pagehide", line.leave);
     addEventListener("pageshow", (event) => event.persisted && open());
+    setInterval(open, 30000);
     open();
-    return { close, open };
   }
 
   // Parts of the page that are asked for anew when the store has changed; not while somebody is busy in them.
@@ -65,7 +65,7 @@
   if ("pulse" in document.body.dataset) {
     let known = null;
     // The first one counts as well: something may have changed since the page was made.
-    stream(() => "/ui/pulse", { pulse: (event) => { if (event.data !== known) { known = event.data; refresh(); } } });
+    stream(() => ({}), { pulse: (position) => { if (position !== known) { known = position; refresh(); } } });
     setInterval(() => document.hidden || $("#census") && htmx.trigger($("#census"), "refresh"), 20000);
     const every = Number(document.body.dataset.every || 0);
     if (every) setInterval(() => document.hidden || refresh(), 1000 * every);
@@ -82,7 +82,9 @@
     if (time.textContent !== words) time.textContent = words;
   });
   const local = (root) => root.querySelectorAll("time[data-local]").forEach((time) => {
-    const at = new Date(time.dateTime), today = at.toDateString() === new Date().toDateString();
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.getTime())) return; // what another server calls a time
+    const today = at.toDateString() === new Date().toDateString();
     time.textContent = at.toLocaleString([], today ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
     time.removeAttribute("data-local");
   });
@@ -104,7 +106,10 @@
     notices.append(box);
     setTimeout(() => box.remove(), 8000);
   }
-  document.addEventListener("htmx:error", () => notice("The server could not be reached. Nothing was changed."));
+  document.addEventListener("htmx:error", (event) => {
+    // What was only looked at is looked at again; of what was to be changed nobody knows yet.
+    if (event.detail.ctx?.request?.method === "POST") notice("The server did not answer. Whether it was done is seen when it is back.");
+  });
 
   // What cannot be taken back at once is asked about first.
   let sure = null;
@@ -126,6 +131,9 @@
     try { localStorage.setItem("theme", root.dataset.theme); } catch { /* storage may be turned off */ }
     document.dispatchEvent(new Event("theme-changed"));
   });
+  // On a phone the menu is wider than the screen: the page where one is stands in the middle. Scrolling to it would move the focus there, too.
+  const nav = $(".side nav"), here = $("nav a[aria-current]");
+  if (nav && here) nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;
   if (matchMedia("(max-width: 1180px)").matches) document.querySelectorAll("[data-narrow-closed]").forEach((one) => { one.open = false; });
 
   // Keys.

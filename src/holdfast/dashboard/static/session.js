@@ -5,7 +5,7 @@
   const draft = document.querySelector("#draft"), thinking = document.querySelector("#thinking");
   if (!page) return;
   const words = draft.querySelector(".text");
-  let last = Number(page.dataset.last), text = "";
+  let last = Number(page.dataset.last), text = "", asking = page.dataset.asking !== undefined, due = 0;
 
   const isAtEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 160;
   const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight });
@@ -31,37 +31,51 @@
   function showState(state) {
     page.dataset.state = state;
     thinking.hidden = state !== "running" || !draft.hidden;
+    thinking.lastElementChild.textContent = asking ? "waits for your answer" : "at work";
+  }
+
+  // Deeds that make sense now; not changed under the fingers of somebody.
+  function showDeeds(html) {
+    const old = document.getElementById("deeds"), fresh = element(html);
+    if (!old || old.dataset.deeds === fresh.dataset.deeds) return;
+    const label = old.contains(document.activeElement) ? document.activeElement.textContent : "";
+    old.replaceWith(fresh);
+    holdfast.fill(fresh);
+    htmx.process(fresh);
+    if (label) ([...fresh.querySelectorAll("button")].find((one) => one.textContent === label) ?? fresh.querySelector("button"))?.focus();
   }
 
   const hear = {
-    items: (event) => keepingPlace(() => {
-      const seq = Number(event.lastEventId);
+    items: (items, seq) => keepingPlace(() => {
       if (seq <= last) return;
       last = seq;
-      JSON.parse(event.data).forEach(put);
+      items.forEach(put);
     }),
-    draft: (event) => keepingPlace(() => {
-      const news = JSON.parse(event.data);
+    draft: (news) => keepingPlace(() => {
       text = news.from === 0 ? news.text : text + news.text;
       words.textContent = text;
       draft.hidden = !text;
       thinking.hidden = Boolean(text) || page.dataset.state !== "running";
     }),
-    head: (event) => keepingPlace(() => {
-      const news = JSON.parse(event.data), fresh = element(news.html);
+    head: (news) => keepingPlace(() => {
+      const fresh = element(news.html);
       document.getElementById("head").replaceWith(fresh);
       htmx.process(fresh);
       holdfast.age(fresh);
+      showDeeds(news.deeds);
+      asking = news.asking;
       showState(news.state);
+      if (document.getElementById("why").open) { clearTimeout(due); due = setTimeout(() => htmx.trigger("#why", "refresh"), 1500); }
       if (news.title) document.title = `${news.title} · Holdfast`;
     }),
-    notice: (event) => document.getElementById("notices").append(element(JSON.parse(event.data))),
+    notice: (html) => document.getElementById("notices").append(element(html)),
     reload: () => location.reload(),
+    gone: () => location.reload(),
   };
 
   showState(page.dataset.state);
   if (page.dataset.past === undefined) {
-    holdfast.stream(() => { text = ""; return `/ui/s/${page.dataset.session}/live?after=${last}`; }, hear);
+    holdfast.stream(() => ({ session: page.dataset.session, after: last }), hear);
     if (!location.hash) toEnd();
   }
 
@@ -70,12 +84,21 @@
     // The same key goes with every attempt to send the same words, so that they are said once.
     const renew = () => { key.value = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}`; };
     renew();
+    // Words that are not sent yet outlive a reload.
+    const place = `words of ${page.dataset.session}`;
+    const keep = () => { try { if (box.value) sessionStorage.setItem(place, box.value); else sessionStorage.removeItem(place); } catch { /* storage may be turned off */ } };
+    try { box.value ||= sessionStorage.getItem(place) ?? ""; } catch { /* storage may be turned off */ }
+    box.addEventListener("input", keep);
+    let sent = "";
+    composer.addEventListener("submit", () => { if (sent && sent !== box.value) renew(); sent = box.value; }, true);
     box.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); composer.requestSubmit(); }
     });
     document.addEventListener("htmx:after:request", (event) => {
       if (event.target !== composer || !event.detail.ctx.response?.raw?.ok) return;
-      box.value = "";
+      if (box.value === sent) box.value = "";
+      keep();
+      sent = "";
       renew();
       toEnd();
     });

@@ -4,13 +4,13 @@
 (() => {
   const canvas = document.getElementById("sky"), pen = canvas.getContext("2d");
   const tip = document.getElementById("tip"), scrub = document.getElementById("scrub"), clock = document.getElementById("clock");
-  const nowButton = document.getElementById("now"), density = document.getElementById("density"), spoken = document.getElementById("sky-words");
+  const nowButton = document.getElementById("now"), density = document.getElementById("density"), spoken = document.getElementById("sky-words"), empty = document.getElementById("sky-empty");
   const NAMES = ["waiting", "thinking", "running a tool", "asking", "interrupted", "in quarantine", "ended", "reaped"];
   const COLORS = ["--wait", "--run", "#3b82c4", "--ask", "--halt", "--bad", "--end", "--bad"];
   const MOVES = [false, true, true, true, false, false, false, false];
   const FRAME = 50, DAY = 86400, still = matchMedia("(prefers-reduced-motion: reduce)");
   let bodies = new Map(), groups = [], stamps = [], background = null, scale = 1, width = 0, height = 0;
-  let past = null, history = null, chosen = null, stale = true, settleUntil = 0;
+  let past = null, history = null, chosen = null, stale = true;
 
   const color = (name) => (name[0] === "-" ? getComputedStyle(document.documentElement).getPropertyValue(name).trim() : name);
   function stamp(fill, radius, glow) {
@@ -39,29 +39,80 @@
     });
   }
 
-  // Each group is a disc of seeds, as in a sunflower: the busiest in the middle. Discs are packed around the largest.
-  function arrange() {
-    const byGroup = new Map();
-    for (const body of bodies.values()) if (body.shown) (byGroup.get(body.g) ?? byGroup.set(body.g, []).get(body.g)).push(body);
-    groups = [...byGroup].map(([name, members]) => ({ name, members, radius: 15 * Math.sqrt(members.length) * 0.62 + 16 }))
-      .sort((a, b) => b.radius - a.radius || (a.name < b.name ? -1 : 1));
-    const ratio = width / height;
+  // Each group is a disc of seeds, as in a sunflower: the busy in the middle. Discs are packed around the largest, wide or tall
+  // as the sky is, and no name stands on another group. Whoever has a seat keeps it, and a disc has room to grow in: what is
+  // left on a screen should not be shuffled by every word that is said.
+  const GAP = 24, FONT = "560 12px Inter, sans-serif", NAME = 30;
+  const meet = (a, b) => Math.abs(a.x - b.x) < a.w + b.w && Math.abs(a.y - b.y) < a.h + b.h;
+  const label = (group) => ({ x: group.x, y: group.y + group.radius + 12 / scale, w: group.half / scale, h: 14 / scale });
+  const square = (group) => ({ x: group.x, y: group.y, w: group.radius * 0.9, h: group.radius * 0.9 });
+  const clash = (a, b) => Math.hypot(a.x - b.x, a.y - b.y) < a.radius + b.radius + GAP
+    || meet(label(a), label(b)) || meet(label(a), square(b)) || meet(label(b), square(a));
+  function pack() {
+    const wide = Math.max(1, width / height), tall = Math.max(1, height / width);
     groups.forEach((group, place) => {
-      for (let step = 0; ; step++) {
-        const angle = step * 0.25, far = step * 0.3;
-        group.x = Math.cos(angle) * far * Math.max(1, ratio * 0.95);
-        group.y = Math.sin(angle) * far;
-        if (groups.slice(0, place).every((other) => Math.hypot(other.x - group.x, other.y - group.y) > other.radius + group.radius + 30)) break;
+      for (let step = 0; step < 20000; step++) {
+        group.x = Math.cos(step * 0.25) * step * 0.3 * wide;
+        group.y = Math.sin(step * 0.25) * step * 0.3 * tall;
+        if (groups.slice(0, place).every((other) => !clash(group, other))) break;
       }
     });
-    const left = Math.min(...groups.map((g) => g.x - g.radius)), right = Math.max(...groups.map((g) => g.x + g.radius));
-    const top = Math.min(...groups.map((g) => g.y - g.radius - 14)), bottom = Math.max(...groups.map((g) => g.y + g.radius + 20));
-    scale = groups.length ? Math.min((width - 40) / (right - left), (height - 40) / (bottom - top), 2.4) : 1;
+    const side = (group) => Math.max(group.radius, group.half / scale);
+    const left = Math.min(...groups.map((g) => g.x - side(g))), right = Math.max(...groups.map((g) => g.x + side(g)));
+    const top = Math.min(...groups.map((g) => g.y - g.radius)), bottom = Math.max(...groups.map((g) => g.y + g.radius + 24 / scale));
+    scale = Math.min((width - 24) / (right - left), (height - 24) / (bottom - top), 2.4);
     for (const group of groups) {
       group.sx = width / 2 + (group.x - (left + right) / 2) * scale;
       group.sy = height / 2 + (group.y - (top + bottom) / 2) * scale;
-      const order = (body) => (MOVES[body.state] ? 0 : body.state === 0 ? 1 : body.state < 6 ? 0.5 : 2);
-      group.members.sort((a, b) => order(a) - order(b) || b.u - a.u);
+    }
+  }
+  const seats = new Map(), rooms = new Map();
+  const isBusy = (body) => MOVES[body.state] || body.state === 4 || body.state === 5;
+  const rank = (body) => (isBusy(body) ? 0 : body.state === 0 ? 1 : 2);
+  function seat(name, members) {
+    const wanted = new Set(members), places = (seats.get(name) ?? []).map((body) => (wanted.delete(body) ? body : null));
+    const coming = [...wanted].sort((a, b) => rank(a) - rank(b) || (a.id < b.id ? 1 : -1));
+    for (let n = 0; coming.length && n < places.length; n++) places[n] ??= coming.shift();
+    places.push(...coming);
+    for (let n = 0; n < places.length; n++) {
+      while (places.length && !places.at(-1)) places.pop();
+      if (n < places.length) places[n] ??= places.pop();
+    }
+    let free = 0;
+    for (let n = places.length - 1, middle = places.filter(isBusy).length * 1.3 + 3; n > middle; n--) {
+      if (!isBusy(places[n])) continue;
+      while (isBusy(places[free])) free++;
+      [places[free], places[n]] = [places[n], places[free]];
+    }
+    seats.set(name, places);
+    return places;
+  }
+  function room(name, count) {
+    const had = rooms.get(name) ?? 0;
+    if (count > had || count < had / 2) rooms.set(name, Math.ceil(count * 1.2) + 1);
+    return rooms.get(name);
+  }
+  let packed = "";
+  function arrange() {
+    const byGroup = new Map();
+    for (const body of bodies.values()) if (body.shown) (byGroup.get(body.g) ?? byGroup.set(body.g, []).get(body.g)).push(body);
+    pen.font = FONT;
+    const before = new Map(groups.map((group) => [group.name, group]));
+    groups = [...byGroup].map(([name, all]) => {
+      const members = seat(name, all), words = `${name.length > NAME ? name.slice(0, NAME - 1) + "…" : name}  ${members.length}`;
+      const half = Math.ceil(pen.measureText(words).width / 20) * 10 + 10, { x, y, sx, sy } = before.get(name) ?? {};
+      return { name, words, members, half, radius: 15 * Math.sqrt(room(name, members.length)) * 0.62 + 16, x, y, sx, sy };
+    }).sort((a, b) => b.radius - a.radius || (a.name < b.name ? -1 : 1));
+    stale = true;
+    if (!width || !groups.length) return;
+    const shape = JSON.stringify([width, height, ...groups.map(({ name, radius, half }) => [name, radius, half])]);
+    if (shape !== packed) {
+      packed = shape;
+      scale = 1;
+      pack();
+      pack(); // names have a size of their own: the second time it is known how large that is beside the discs
+    }
+    for (const group of groups) {
       group.members.forEach((body, n) => {
         const far = 15 * 0.62 * Math.sqrt(n + 0.5) * scale, angle = n * 2.399963;
         body.tx = group.sx + Math.cos(angle) * far;
@@ -69,8 +120,6 @@
         if (body.x === undefined) { body.x = body.tx; body.y = body.ty; }
       });
     }
-    stale = true;
-    settleUntil = performance.now() + 1500;
   }
 
   function paintBackground() {
@@ -95,13 +144,15 @@
       ink.strokeStyle = color("--line-strong");
       ink.lineWidth = 1;
       ink.stroke();
-      ink.font = "560 12px Inter, sans-serif";
+      ink.font = FONT;
       ink.fillStyle = color("--soft");
-      ink.fillText(`${group.name}  ${group.members.length}`, group.sx, group.sy + radius + 16);
+      ink.fillText(group.words, group.sx, group.sy + radius + 16);
     }
-    for (const body of bodies.values()) if (body.shown && !moves(body)) draw(ink, body, body.x, body.y, 1);
+    for (const body of bodies.values()) if (body.shown && !moves(body) && !travels(body)) draw(ink, body, body.x, body.y, 1);
     stale = false;
   }
+  // On its way to another place: drawn with those that move, so that the rest need not be painted again.
+  const travels = (body) => Math.abs(body.tx - body.x) + Math.abs(body.ty - body.y) > 0.5;
   const moves = (body) => MOVES[body.state] && !still.matches;
   function draw(ink, body, x, y, zoom) {
     const { size, one } = stamps[body.state], wide = size * zoom * Math.min(Math.max(scale, 0.45), 1.6);
@@ -113,16 +164,23 @@
     requestAnimationFrame(frame);
     if (document.hidden || at - painted < FRAME || !width) return;
     painted = at;
-    const settling = at < settleUntil;
-    if (settling) for (const body of bodies.values()) { body.x += (body.tx - body.x) * 0.2; body.y += (body.ty - body.y) * 0.2; }
-    if (stale || settling) paintBackground();
-    else if (still.matches) return;
+    let under = false;
+    for (const body of bodies.values()) {
+      if (!body.shown || !travels(body)) continue;
+      under = true;
+      body.x += (body.tx - body.x) * 0.2;
+      body.y += (body.ty - body.y) * 0.2;
+      if (!travels(body) || still.matches) { body.x = body.tx; body.y = body.ty; stale = true; }
+    }
+    if (stale) paintBackground();
+    else if (still.matches && !under) return;
     const ratio = devicePixelRatio || 1;
     pen.setTransform(1, 0, 0, 1, 0, 0);
     pen.drawImage(background, 0, 0);
     pen.scale(ratio, ratio);
     for (const body of bodies.values()) {
-      if (!body.shown || !moves(body)) continue;
+      if (!body.shown || !(moves(body) || travels(body))) continue;
+      if (!moves(body)) { draw(pen, body, body.x, body.y, 1); continue; }
       const beat = at / 1000 + body.phase;
       const sway = body.state === 3 ? [0, -Math.abs(Math.sin(beat * 2.4)) * 5] : [Math.cos(beat * 0.9) * 2.2, Math.sin(beat * 1.2) * 2.2];
       draw(pen, body, body.x + sway[0] * scale, body.y + sway[1] * scale, body.state === 1 ? 1 + 0.16 * Math.sin(beat * 3) : 1);
@@ -161,7 +219,7 @@
     for (const one of news.sprites) {
       seen.add(one.id);
       const body = bodies.get(one.id) ?? { id: one.id, phase: Math.random() * 7 };
-      Object.assign(body, { t: one.t, g: one.g, u: one.u, n: one.n, live: one.s, peer: one.peer });
+      Object.assign(body, { t: one.t, g: one.g, c: one.c, live: one.s, peer: one.peer });
       bodies.set(one.id, body);
     }
     for (const id of bodies.keys()) if (!seen.has(id)) bodies.delete(id);
@@ -179,6 +237,7 @@
   function stateAt(body, second) {
     const life = history?.lives.get(body.id);
     if (!life) return body.peer ? body.live : null;
+    if (history.begin + second < body.c) return null;
     let low = 0, high = life.length;
     while (low < high) { const middle = (low + high) >> 1; if (life[middle][0] <= second) low = middle + 1; else high = middle; }
     return low ? life[low - 1][1] : null;
@@ -189,14 +248,16 @@
       const state = past === null ? body.live : stateAt(body, past);
       body.shown = state !== null;
       body.state = state ?? 0;
-      shape += body.shown ? body.state : "-";
+      shape += body.shown ? `${body.state}${body.id}${body.g} ` : "";
     }
-    if (shape !== applyTime.shape || past === null) arrange();
+    if (shape !== applyTime.shape) arrange();
     applyTime.shape = shape;
     const counts = new Map();
     for (const body of bodies.values()) if (body.shown) counts.set(body.state, (counts.get(body.state) ?? 0) + 1);
     canvas.setAttribute("aria-label", "Sessions of the last day: " + ([...counts].sort().map(([state, n]) => `${n} ${NAMES[state]}`).join(", ") || "none"));
     canvas.dataset.bodies = String([...bodies.values()].filter((body) => body.shown).length);
+    empty.hidden = counts.size > 0;
+    empty.firstElementChild.textContent = past === null ? "No session was used in the last day" : "No session was there then";
   }
   function paintDensity() {
     const box = density.getBoundingClientRect(), ratio = devicePixelRatio || 1;
