@@ -1,7 +1,7 @@
 """What every face calls: open, say, watch, interrupt, approve, read. None of them writes SQL or builds context."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Literal
 
@@ -22,6 +22,7 @@ from holdfast.engine.rewind import Rewind
 from holdfast.engine.titles import Titles
 from holdfast.engine.together import whole
 from holdfast.engine.watch import Watch
+from holdfast.identity import fate
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
 from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, InputDropped, ModelChanged, Source
@@ -34,6 +35,8 @@ from holdfast.store.database import Transaction
 from holdfast.store.inputs import Input, Mode
 
 DRAIN_SECONDS = 10.0
+SERVING = "serve"
+"""The kind of workers that go on with what others leave."""
 
 
 class Received:
@@ -73,6 +76,10 @@ class Engine:
         """What puts new sessions in the place of others: when they are due for it, where that is wanted, and by hand."""
         self.chores: Sequence[Chore] = ()
         """What a janitor of this worker sees to beside the sessions of the dead."""
+        self.stop_beating: Callable[[], Awaitable[None]] = _nothing
+        """Ends the heartbeat, where there is one: a worker that has left need not say that it lives."""
+        self.parted = False
+        """Whether the store knows that this worker has left."""
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails when this worker was declared dead: it holds nothing any more and must stop."""
 
@@ -189,8 +196,7 @@ class Engine:
     def _refuse_when_leaving(self) -> None:
         if self.death.done():
             self.death.result()
-        if self._coordinator.leaving:
-            raise Unavailable("this worker is about to stop and takes no more work")
+        self._coordinator.refuse_work()
 
     @property
     def is_leaving(self) -> bool:
@@ -405,22 +411,62 @@ class Engine:
             self.death.set_exception(error)
         self._coordinator.abandon(error)
 
-    async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
-        """Take no more work, and finish or leave what is in hand within the limit."""
-        await self._coordinator.drain(seconds)
+    def let_all_go(self, error: Unavailable) -> None:
+        """Stop what is in hand and take no work for the moment: the store has not heard of this worker for too long."""
+        self._coordinator.let_all_go(error)
 
-    async def close(self, reason: str = "it left") -> None:
-        """Leave. Whatever is still open is as a crash would have left it, and is taken up by whoever comes next."""
-        await self._coordinator.drain(0)
+    def go_on(self) -> None:
+        """Take work again."""
+        self._coordinator.go_on()
+
+    async def give_back_owed(self) -> None:
+        """Let go of sessions that could not be given back while the store was away."""
+        await self._coordinator.give_back_owed()
+
+    async def drain(self, seconds: float = DRAIN_SECONDS, *, handing_over: bool = False) -> None:
+        """Take no more work, and finish or leave what is in hand within the limit.
+
+        With `handing_over` those who watch turns here go on watching while another worker plays them.
+        """
+        await self._coordinator.drain(seconds, handing_over=handing_over)
+
+    async def heirs(self) -> list[str]:
+        """Other workers, as far as is known alive, that go on with what this one leaves."""
+        ours = self._coordinator.ours
+        found = await self.ground.database.read(workers.alive)
+        others = [worker for worker in found if worker.kind == SERVING and worker.id != self.ground.worker_id]
+        return [worker.id for worker in others if fate(worker.identity, ours) != "gone"]
+
+    def dismiss(self) -> None:
+        """Send those away who still watch."""
+        self.ground.bus.publish_to_all(
+            Failed(Unavailable("this worker is leaving; its sessions are kept, and gone on with"))
+        )
+
+    async def part(self, reason: str = "it left") -> None:
+        """Let go of everything and tell the store; nothing can be written afterwards, but what others write can be watched."""
+        await self._coordinator.drain(0, handing_over=self._coordinator.handing_over)
         if self.titles is not None:
             await self.titles.close()
         if self.death.done():
             self.death.exception()
             return
+        if self.parted:
+            return
+        await self.stop_beating()
         await self.owned.leave_all()
         await self.ground.database.write(
             _part, self.ground.worker_id, f"{CLOSED}: {reason}", at=self.ground.clock.now()
         )
+        self.parted = True
+
+    async def close(self, reason: str = "it left") -> None:
+        """Leave. Whatever is still open is as a crash would have left it, and is taken up by whoever comes next."""
+        await self.part(reason)
+
+
+async def _nothing() -> None:
+    pass
 
 
 def _bookmarked(tx: Transaction, name: str) -> str | None:

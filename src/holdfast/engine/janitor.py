@@ -10,7 +10,6 @@ are well. Each session is dealt with in a transaction of its own that also takes
 that is killed leaves the rest to the next one, and two at once share the work.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal
@@ -18,6 +17,8 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.engine import replies
+from holdfast.engine.bell import Bell
+from holdfast.engine.coordinator import LEFT
 from holdfast.engine.hand import Ground
 from holdfast.engine.liveness import evidence_of_death
 from holdfast.engine.recover import POLICY
@@ -124,23 +125,29 @@ class Janitor:
         self._seen: dict[str, Seen] = {}
 
     async def work(self) -> None:
-        """Glance every second and sweep now and then, for ever: a store that is away is tried again."""
-        next_sweep = self._ground.clock.monotonic()
-        while True:
-            try:
-                if self._ground.clock.monotonic() >= next_sweep:
-                    await self.sweep()
-                    next_sweep = self._ground.clock.monotonic() + self._pace.sweep_seconds
-                else:
-                    await self.glance()
-            except HoldfastError as e:
-                logger.warning("a sweep was not finished and will be tried again: %s", e)
-            await asyncio.sleep(GLANCE_SECONDS)
+        """Glance every second, or when a worker leaves something, and sweep now and then, for ever.
 
-    async def glance(self) -> list[Deed]:
-        """Look at the workers alone; if one has died, or another process has only buried it, see to what it left."""
+        A store that is away is tried again.
+        """
+        next_sweep = self._ground.clock.monotonic()
+        rung = False
+        async with Bell(self._ground.database, LEFT) as bell:
+            while True:
+                try:
+                    if self._ground.clock.monotonic() >= next_sweep:
+                        await self.sweep()
+                        next_sweep = self._ground.clock.monotonic() + self._pace.sweep_seconds
+                    else:
+                        await self.glance(rung=rung)
+                except HoldfastError as e:
+                    logger.warning("a sweep was not finished and will be tried again: %s", e)
+                rung = await bell.wait(GLANCE_SECONDS)
+
+    async def glance(self, *, rung: bool = False) -> list[Deed]:
+        """Look at the workers alone. If one has died, was only buried by another, or `rung` that it left, see to what it left."""
         _, deeds = await self._bury_the_dead()
-        if await self._ground.database.read(workers.uncleared, limit=1):
+        buried = await self._ground.database.read(workers.uncleared, limit=1)
+        if rung or buried:
             deeds += await self._see_to_what_they_left()
         return deeds
 
