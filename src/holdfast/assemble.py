@@ -154,7 +154,6 @@ async def open_engine(
         janitor = Janitor(ground, ours, pace(settings), engine.take_up, engine.chores)
         try:
             async with Heartbeat(ground, settings.liveness.heartbeat_seconds, engine.declare_dead) as heartbeat:
-                engine.stop_beating = heartbeat.stop
                 # What ended while nobody was there is told with the first turn.
                 await registry.take_stock()
                 tasks = [

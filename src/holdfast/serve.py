@@ -123,7 +123,7 @@ async def _until(stopping: asyncio.Event, task: "asyncio.Future[None]", engine: 
 
 async def _drain(engine: Engine, serving: server.Server, task: "asyncio.Future[None]", handover_seconds: float) -> bool:
     """Close the doors, and leave what is in hand; whether another worker goes on with it."""
-    heirs = not engine.death.done() and handover_seconds > 0 and await _has_heirs(engine)
+    heirs = not engine.death.done() and handover_seconds > 0 and await _has_heirs(engine, announce=True)
     serving.stop(DRAIN_SECONDS + handover_seconds if heirs else 0)
     doors = asyncio.ensure_future(serving.doors_closed.wait())
     either: set[asyncio.Future[object]] = {doors, task}  # type: ignore[arg-type] # any result will do
@@ -135,9 +135,11 @@ async def _drain(engine: Engine, serving: server.Server, task: "asyncio.Future[N
     return heirs
 
 
-async def _has_heirs(engine: Engine) -> bool:
+async def _has_heirs(engine: Engine, *, announce: bool = False) -> bool:
     try:
         async with asyncio.timeout(ASK_SECONDS):
+            if announce:
+                await engine.announce_leaving()
             return bool(await engine.heirs())
     except (HoldfastError, TimeoutError):
         return False  # nobody can go on in a store that cannot be reached
@@ -145,7 +147,6 @@ async def _has_heirs(engine: Engine) -> bool:
 
 async def _see_off(engine: Engine, task: "asyncio.Future[None]", seconds: float) -> None:
     """Stay for those who wait here for turns that others play, as long as there is somebody to play them."""
-    await engine.part()
     end = engine.ground.clock.monotonic() + seconds
     while not task.done() and engine.ground.clock.monotonic() < end and await _has_heirs(engine):
         await asyncio.wait({task}, timeout=LOOK_SECONDS)

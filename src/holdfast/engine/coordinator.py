@@ -23,7 +23,7 @@ from holdfast.engine.recover import Policy
 from holdfast.engine.together import stop
 from holdfast.engine.turn import Playing, play
 from holdfast.model.errors import Busy, HoldfastError, InQuarantine, LeaseLost, NotSaved, Unavailable
-from holdfast.model.event import Event, Quarantined
+from holdfast.model.event import Event, Quarantined, Recovered, TurnStarted
 from holdfast.model.identity import Identity
 from holdfast.model.session import Session
 from holdfast.store import inputs, leases, log, sessions, workers
@@ -390,6 +390,7 @@ class Coordinator:
             draft,
             policy=policy or ours or recover.POLICY[hand.session.summary.source],
             evidence=evidence,
+            worker_id=self._ground.worker_id,
             repeatable=playing.repeatable,
         )
         if isinstance(events[0], Quarantined):
@@ -470,11 +471,12 @@ def _has_work(tx: Transaction, session_id: str) -> bool:
 
 def _evidence(tx: Transaction, hand: Hand) -> str:
     """How it is known that nobody works on the open turn any more."""
-    began = next((e.event for e in reversed(hand.entries) if e.kind == "turn_started"), None)
-    worker = workers.get(tx, getattr(began, "worker_id", "") or "")
+    taken = (entry.event for entry in reversed(hand.entries) if isinstance(entry.event, TurnStarted | Recovered))
+    worker = workers.get(tx, next((event.worker_id for event in taken if event.worker_id), ""))
     if worker is None:
         return "the turn is open and nobody held the session"
-    if worker.end_reason is not None and worker.end_reason.startswith(CLOSED):
+    is_leaving = worker.leaving_at is not None and worker.end_reason is None
+    if is_leaving or (worker.end_reason or "").startswith(CLOSED):
         return recover.LEFT
     return worker.end_reason or f"the turn is open and {worker.id} no longer holds the session"
 

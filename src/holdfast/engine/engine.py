@@ -1,7 +1,7 @@
 """What every face calls: open, say, watch, interrupt, approve, read. None of them writes SQL or builds context."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Literal
 
@@ -76,10 +76,6 @@ class Engine:
         """What puts new sessions in the place of others: when they are due for it, where that is wanted, and by hand."""
         self.chores: Sequence[Chore] = ()
         """What a janitor of this worker sees to beside the sessions of the dead."""
-        self.stop_beating: Callable[[], Awaitable[None]] = _nothing
-        """Ends the heartbeat, where there is one: a worker that has left need not say that it lives."""
-        self.parted = False
-        """Whether the store knows that this worker has left."""
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails when this worker was declared dead: it holds nothing any more and must stop."""
 
@@ -431,11 +427,15 @@ class Engine:
         await self._coordinator.drain(seconds, handing_over=handing_over)
 
     async def heirs(self) -> list[str]:
-        """Other workers, as far as is known alive, that go on with what this one leaves."""
-        ours = self._coordinator.ours
+        """Other workers, as far as is known alive and not about to leave, that go on with what this one leaves."""
         found = await self.ground.database.read(workers.alive)
-        others = [worker for worker in found if worker.kind == SERVING and worker.id != self.ground.worker_id]
+        ours, own = self._coordinator.ours, self.ground.worker_id
+        others = [one for one in found if one.kind == SERVING and one.id != own and one.leaving_at is None]
         return [worker.id for worker in others if fate(worker.identity, ours) != "gone"]
+
+    async def announce_leaving(self) -> None:
+        """Let the others know: what is left from now on is no death, and nobody counts on this worker."""
+        await self.ground.database.write(workers.announce, self.ground.worker_id, at=self.ground.clock.now())
 
     def dismiss(self) -> None:
         """Send those away who still watch."""
@@ -443,30 +443,18 @@ class Engine:
             Failed(Unavailable("this worker is leaving; its sessions are kept, and gone on with"))
         )
 
-    async def part(self, reason: str = "it left") -> None:
-        """Let go of everything and tell the store; nothing can be written afterwards, but what others write can be watched."""
+    async def close(self, reason: str = "it left") -> None:
+        """Leave. Whatever is still open is as a crash would have left it, and is taken up by whoever comes next."""
         await self._coordinator.drain(0, handing_over=self._coordinator.handing_over)
         if self.titles is not None:
             await self.titles.close()
         if self.death.done():
             self.death.exception()
             return
-        if self.parted:
-            return
-        await self.stop_beating()
         await self.owned.leave_all()
         await self.ground.database.write(
             _part, self.ground.worker_id, f"{CLOSED}: {reason}", at=self.ground.clock.now()
         )
-        self.parted = True
-
-    async def close(self, reason: str = "it left") -> None:
-        """Leave. Whatever is still open is as a crash would have left it, and is taken up by whoever comes next."""
-        await self.part(reason)
-
-
-async def _nothing() -> None:
-    pass
 
 
 def _bookmarked(tx: Transaction, name: str) -> str | None:

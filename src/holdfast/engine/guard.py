@@ -50,8 +50,6 @@ class Guard:
 
     def look(self) -> None:
         """Stop what is in hand if the store has not heard of us for too long; go on once it has."""
-        if self._engine.parted:
-            return
         silent = self._engine.ground.clock.monotonic() - self._heartbeat.saved_at
         too_long = self._limit is not None and silent > self._limit
         if too_long and not self.is_cut_off:

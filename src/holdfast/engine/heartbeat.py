@@ -37,10 +37,6 @@ class Heartbeat:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
-
-    async def stop(self) -> None:
-        """Beat no more. May be called twice."""
         self._stop.set()
         await asyncio.to_thread(self._thread.join)
 

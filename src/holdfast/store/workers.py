@@ -26,6 +26,7 @@ class Worker(msgspec.Struct, frozen=True):
     ended_at: int | None
     end_reason: str | None
     cleared_at: int | None = None
+    leaving_at: int | None = None
 
     @property
     def identity(self) -> Identity:
@@ -74,6 +75,11 @@ def bury(tx: Transaction, worker_id: str, reason: str, *, at: int) -> list[str]:
     if tx.one("workers.end", id=worker_id, reason=reason, at=at) is None:
         return []
     return [cast("str", row[0]) for row in tx.all("leases.free_all", worker=worker_id)]
+
+
+def announce(tx: Transaction, worker_id: str, *, at: int) -> None:
+    """Say that a worker is about to leave. It lives, and holds what it holds, until it has."""
+    tx.run("workers.announce", id=worker_id, at=at)
 
 
 def uncleared(tx: Transaction, after: str = "", limit: int = 100) -> list[Worker]:
