@@ -38,8 +38,10 @@ class Worker:
         store: str,
         *,
         host: str = "127.0.0.1",
+        port: int = 0,
         where: Sequence[str] = (),
         environment: Sequence[str] = (),
+        model: str = "scripted:tools",
         api: dict[str, object] | None = None,
         liveness: dict[str, float] | None = None,
     ) -> None:
@@ -49,12 +51,12 @@ class Worker:
         self._words = [*where, "env", f"HOLDFAST_STORE={store}", *environment]
         self.home.mkdir(parents=True, exist_ok=True)
         sections = {"api": {"key": KEY, **(api or {})}, "liveness": liveness or {}, "agent": {"approvals": "allow"}}
-        lines = ['model = "scripted:tools"', "fallback_models = []"]
+        lines = [f'model = "{model}"']
         for section, given in sections.items():
             lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in given.items())]
         (self.home / "config.toml").write_text("\n".join([*lines, ""]))
         (self.home / "config.toml").chmod(0o600)
-        self.port = 0
+        self.port = port
         self.start()
 
     def start(self) -> None:

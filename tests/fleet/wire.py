@@ -28,6 +28,8 @@ class Wire:
         self._listener = socket.create_server(listen)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self.judge: Judge = lambda _: None
+        self.held_up = 0
+        """How many pieces had to wait on their way to the server."""
         self._lock = threading.Lock()
         self._clear = threading.Event()
         self._clear.set()
@@ -89,6 +91,7 @@ class Wire:
 
     def _up(self, client: socket.socket, server: socket.socket) -> None:
         while data := _receive(client):
+            self.held_up += not self._clear.is_set()
             self._clear.wait()
             arrives = self.judge(data)
             if arrives is not None:
