@@ -205,7 +205,7 @@ class Pair:
 
     def _wait(self, true: Callable[[], bool], what: str) -> None:
         try:
-            wait_until(true, what, PATIENCE)
+            wait_until(true, what, PATIENCE, every=0.5)
         except Hung as e:
             raise Hung(f"{e}\n{self.nodes[0].said()}\n---\n{self.nodes[1].said()}") from e
 

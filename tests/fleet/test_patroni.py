@@ -99,7 +99,7 @@ def start_worker(machines: Lan, pair: Pair, new_worker: NewWorker, name: str) ->
 def isolate(machines: Lan, pair: Pair, worker: Worker) -> None:
     """Cut a worker off from the databases until another has declared it dead; then it stops, and is started again."""
     machines.cut(worker.name)
-    wait_until(lambda: has_ended(pair, worker.name), "somebody to bury it", 90)
+    wait_until(lambda: has_ended(pair, worker.name), "somebody to bury it", 120, every=0.5)
     machines.mend(worker.name)
     code = worker.process.wait(90)
     assert code != 0

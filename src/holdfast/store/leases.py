@@ -11,7 +11,7 @@ from typing import cast
 
 import msgspec
 
-from holdfast.model.errors import Busy, Conflict, NotFound
+from holdfast.model.errors import Busy, DeclaredDead, NotFound
 from holdfast.store.database import Transaction
 
 
@@ -25,7 +25,7 @@ def take(tx: Transaction, session_id: str, worker_id: str) -> Lease:
     """Hold the session. Taking what one holds already returns the same lease.
 
     Raises Busy and names the holder if another worker has it, NotFound if there is no such session,
-    Conflict if this worker is not registered or was declared dead.
+    DeclaredDead if this worker is not registered or was declared dead.
     """
     row = tx.one("leases.take", session=session_id, worker=worker_id)
     if row is not None:
@@ -34,7 +34,7 @@ def take(tx: Transaction, session_id: str, worker_id: str) -> Lease:
     if holder is not None and holder[0] == worker_id:
         return Lease(session_id, worker_id, cast("int", holder[1]))
     if holder is not None and holder[0] is None:
-        raise Conflict(f"{worker_id} is not registered or was declared dead; it can hold no session")
+        raise DeclaredDead(f"{worker_id} is not registered or was declared dead; it can hold no session")
     raise busy(tx, session_id)
 
 

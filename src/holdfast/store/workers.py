@@ -4,7 +4,7 @@ from typing import cast
 
 import msgspec
 
-from holdfast.model.errors import Conflict
+from holdfast.model.errors import DeclaredDead
 from holdfast.model.identity import Identity
 from holdfast.store.database import Transaction
 
@@ -49,7 +49,7 @@ def register(tx: Transaction, worker_id: str, kind: str, identity: Identity, *, 
 
 
 def beat(tx: Transaction, worker_id: str, *, at: int, stalled_since: int | None = None) -> int:
-    """One sign of life; the new count. Raises Conflict if the worker was declared dead: it must stop."""
+    """One sign of life; the new count. Raises DeclaredDead if the worker was: it must stop."""
     row = tx.one("workers.beat", id=worker_id, at=at, stalled_since=stalled_since)
     if row is None:
         raise _declared_dead(worker_id)
@@ -57,14 +57,14 @@ def beat(tx: Transaction, worker_id: str, *, at: int, stalled_since: int | None 
 
 
 def refuse_the_dead(tx: Transaction, worker_id: str) -> None:
-    """Raises Conflict if the worker was declared dead: it must stop."""
+    """Raises DeclaredDead if the worker was: it must stop."""
     worker = get(tx, worker_id)
     if worker is not None and worker.ended_at is not None:
         raise _declared_dead(worker_id)
 
 
-def _declared_dead(worker_id: str) -> Conflict:
-    return Conflict(f"{worker_id} was declared dead while it lived; it holds no session any more and must stop")
+def _declared_dead(worker_id: str) -> DeclaredDead:
+    return DeclaredDead(f"{worker_id} was declared dead while it lived; it holds no session any more and must stop")
 
 
 def bury(tx: Transaction, worker_id: str, reason: str, *, at: int) -> list[str]:

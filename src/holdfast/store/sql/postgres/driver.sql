@@ -1,12 +1,14 @@
 -- name: settings
 -- What every promise rests on, for one connection. Whoever waits for a lock gives up after a while; a transaction whose
--- worker was cut off is ended by the server, so that nobody waits for it for ever.
+-- worker was cut off is ended by the server, so that nobody waits for it for ever. In a pipeline the server does not count
+-- as idle; there it is the line on which nothing is acknowledged any more that ends it.
 SELECT
   set_config('lock_timeout', :lock_timeout, false),
   set_config('idle_in_transaction_session_timeout', :idle_timeout, false),
   set_config('tcp_keepalives_idle', '20', false),
   set_config('tcp_keepalives_interval', '5', false),
   set_config('tcp_keepalives_count', '3', false),
+  set_config('tcp_user_timeout', '20000', false),
   CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
     THEN set_config('synchronous_commit', 'on', false) END;
 
