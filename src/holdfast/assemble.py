@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import holdfast
-from holdfast.clock import SystemClock, zone
+from holdfast.clock import zone
 from holdfast.engine import guard
 from holdfast.engine.ask import Asking
 from holdfast.engine.bus import Bus
@@ -39,6 +39,7 @@ from holdfast.providers import choose
 from holdfast.providers.retry import Candidate, ask_with_retries
 from holdfast.settings import ResetRule, Settings
 from holdfast.store import workers
+from holdfast.store.clocks import ServerClock, clock_of
 from holdfast.store.database import Database
 from holdfast.tools.builtin import builtin
 from holdfast.tools.process import ProcessTool
@@ -139,7 +140,7 @@ async def open_engine(
 
     `attended` says that a person sits before it and is asked in place: questions wait for as long as it takes.
     """
-    clock = SystemClock()
+    clock = await clock_of(database)
     ids = Ids(clock.now)
     ours = identity()
     ground = Ground(database, clock, ids, Bus(), ids.make(WORKER))
@@ -161,6 +162,7 @@ async def open_engine(
                     asyncio.create_task(Guard(engine, heartbeat, _silence(settings)).work(), name="guard"),
                 ]
                 tasks += [asyncio.create_task(janitor.work(), name="janitor")] if sweeps else []
+                tasks += [asyncio.create_task(clock.work(), name="clock")] if isinstance(clock, ServerClock) else []
                 try:
                     yield engine
                 finally:

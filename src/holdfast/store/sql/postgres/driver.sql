@@ -18,6 +18,10 @@ SELECT current_setting('server_version_num'), current_setting('server_encoding')
   current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('transaction_read_only'),
   current_setting('lc_ctype');
 
+-- name: clock
+-- The server's time, in microseconds since 1970 UTC.
+SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT);
+
 -- name: begin
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 
