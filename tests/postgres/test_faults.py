@@ -231,6 +231,30 @@ async def test_a_store_that_stays_away_is_unavailable(url: str) -> None:
     await through.close()
 
 
+async def test_a_transaction_whose_worker_says_nothing_more_counts_as_idle_so_that_the_server_ends_it(
+    database: PostgresDatabase, url: str
+) -> None:
+    await open_session(database, "hf-1")
+    started, gate = threading.Event(), threading.Event()
+
+    def stop_in_the_midst(tx: Transaction) -> None:
+        tx.one("sessions.get", id="hf-1")
+        started.set()
+        assert gate.wait(PATIENCE)
+
+    holder = asyncio.create_task(database.write(stop_in_the_midst))
+    assert await asyncio.to_thread(started.wait, PATIENCE)
+    states = cluster().execute(
+        "SELECT state FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL "
+        "AND pid <> pg_backend_pid()",
+        name_of(url),
+    )
+    gate.set()
+    await holder
+
+    assert states == [("idle in transaction",)], "only then idle_in_transaction_session_timeout minds it"
+
+
 # servers that die
 
 

@@ -103,10 +103,12 @@ class PostgresDatabase:
     # The threads.
 
     def _write_in_order(self, work: Callable[[Transaction], T], ticket: int) -> T:
-        return self._write(work, partial(self._order.enter, ticket))
+        return self._write(work, partial(self._order.enter, ticket), partial(self._order.beg, ticket))
 
-    def _write(self, work: Callable[[Transaction], T], enter: Enter | None = None) -> T:
-        result, topics = self._line().write(work, enter)
+    def _write(
+        self, work: Callable[[Transaction], T], enter: Enter | None = None, beg: Callable[[], object] = lambda: None
+    ) -> T:
+        result, topics = self._line().write(work, enter, beg)
         if topics:
             self._bells.tell(topics)
         return result
@@ -119,9 +121,13 @@ class PostgresDatabase:
         try:
             return cast("Line", self._local.line)
         except AttributeError:
-            line = self._local.line = Line(self.url, self._busy_seconds)
+            line = self._local.line = Line(self.url, self._busy_seconds, self._borrow)
             self._lines.append(line)
             return line
+
+    def _borrow(self) -> Link | None:
+        """A connection that some other line does not use just now."""
+        return next((link for line in tuple(self._lines) if (link := line.lend()) is not None), None)
 
     def _shut(self) -> None:
         self._writers.shutdown(wait=True)

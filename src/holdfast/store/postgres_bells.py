@@ -111,6 +111,7 @@ class Bells:
                 await self._hear(link)
             except psycopg.Error as e:
                 log.warning("no news from %s for the moment: %s", self._where, str(e).strip().partition("\n")[0])
+            self._ring_all()
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

@@ -43,6 +43,7 @@ PREPARE_AFTER = 2
 GONE = ("08", "57P", "25P03")
 """SQLSTATEs of a server that is away or has hung up, by their beginnings."""
 CROWDED = "53300"
+CROWDED_WORDS = ("too many clients", "remaining connection slots are reserved", "too many connections for")
 READ_ONLY = "25006"
 CLASHES = ("40001", "40P01")
 """Two transactions in each other's way."""
@@ -61,6 +62,11 @@ def is_gone(error: psycopg.Error) -> bool:
     if error.sqlstate is None:
         return isinstance(error, psycopg.OperationalError)
     return error.sqlstate.startswith(GONE)
+
+
+def is_crowded(error: psycopg.Error) -> bool:
+    """Whether the server has no connections left. One that is refused at the door tells the reason in words only."""
+    return error.sqlstate == CROWDED or any(words in str(error) for words in CROWDED_WORDS)
 
 
 def translate(error: psycopg.Error, where: str) -> Exception:
@@ -235,7 +241,9 @@ class PostgresTransaction:
         return rows[0] if rows else None
 
     def all(self, query: str, **params: Value) -> list[Row]:
-        return cast("list[Row]", self._execute(query, params).fetchall())
+        cursor = self._execute(query, params)
+        self._pipeline.sync()  # else the server takes a worker that says nothing more for busy, and waits for ever
+        return cast("list[Row]", cursor.fetchall())
 
     def run(self, query: str, **params: Value) -> int:
         cursor = self._execute(query, params)

@@ -10,6 +10,7 @@ stays unknown, and that is said.
 import logging
 import random
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -20,19 +21,20 @@ from holdfast.model.errors import IoFailed
 from holdfast.store.database import Transaction
 from holdfast.store.postgres_connection import (
     CLASHES,
-    CROWDED,
     DUPLICATE,
     READ_ONLY,
     Enter,
     Link,
     PostgresTransaction,
     connect,
+    is_crowded,
     is_gone,
     named,
     piped,
     shown,
     translated,
 )
+from holdfast.store.postgres_order import GiveWay
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -59,7 +61,7 @@ class Patience:
             return self._tries <= DUPLICATES
         if error.sqlstate == READ_ONLY:
             return passed < min(self._seconds, READ_ONLY_SECONDS)
-        return passed < self._seconds and (is_gone(error) or error.sqlstate in (*CLASHES, CROWDED))
+        return passed < self._seconds and (is_gone(error) or is_crowded(error) or error.sqlstate in CLASHES)
 
     def pause(self) -> None:
         """Wait, by chance, so that those who were in each other's way are not again; longer each time."""
@@ -68,9 +70,15 @@ class Patience:
 
 
 class Line:
-    """Belongs to one thread, except for `close`."""
+    """Belongs to one thread, except for `close` and `lend`.
 
-    def __init__(self, url: str, busy_seconds: float) -> None:
+    When the server has no connections left, `borrow` may find one that another line of this process does not use
+    just now. Otherwise a work would wait for a connection that is held by those who wait for that work.
+    """
+
+    def __init__(self, url: str, busy_seconds: float, borrow: Callable[[], Link | None] = lambda: None) -> None:
+        self._borrow = borrow
+        self._in_use = threading.Lock()
         self._url = url
         self._where = shown(url)
         self._busy_seconds = busy_seconds
@@ -79,9 +87,24 @@ class Line:
         self._slot = secrets.token_hex(8)
         """Which row of the marks is this writer's."""
 
-    def write(self, work: Callable[[Transaction], T], enter: Enter | None = None) -> tuple[T, set[str]]:
-        """Run the work and commit it; what it returned, and the topics it told of. Raises our errors."""
-        return self._persist(lambda: self._write(work, enter), writes=True)
+    def write(
+        self, work: Callable[[Transaction], T], enter: Enter | None = None, beg: Callable[[], object] = lambda: None
+    ) -> tuple[T, set[str]]:
+        """Run the work and commit it; what it returned, and the topics it told of. Raises our errors.
+
+        `beg` is called when there is no connection for it.
+        """
+        return self._persist(lambda: self._write(work, enter), writes=True, beg=beg)
+
+    def lend(self) -> Link | None:
+        """The connection, for another line to keep, unless it is in use. From any thread."""
+        if not self._in_use.acquire(blocking=False):
+            return None
+        try:
+            lent, self._link = self._link, None
+            return None if lent is None or lent.closed else lent
+        finally:
+            self._in_use.release()
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         return self._persist(lambda: self._read(work), writes=False)
@@ -100,12 +123,18 @@ class Line:
             self._link.close()
             self._link = None
 
-    def _persist(self, attempt: Callable[[], T], *, writes: bool) -> T:
+    def _persist(self, attempt: Callable[[], T], *, writes: bool, beg: Callable[[], object] = lambda: None) -> T:
         patience = Patience(self._busy_seconds)
         while True:
             try:
-                return attempt()
+                with self._in_use:
+                    return attempt()
+            except GiveWay:
+                time.sleep(FIRST_PAUSE)  # the connection can be borrowed meanwhile
+                continue
             except psycopg.Error as e:
+                if is_crowded(e):
+                    beg()
                 if is_gone(e) or (writes and e.sqlstate == READ_ONLY):
                     self.close()
                 if (e.sqlstate == READ_ONLY and not writes) or not patience.allows(e):
@@ -117,7 +146,12 @@ class Line:
 
     def _connected(self) -> Link:
         if self._link is None or self._link.closed:
-            self._link = connect(self._url, busy_seconds=self._busy_seconds)
+            try:
+                self._link = connect(self._url, busy_seconds=self._busy_seconds)
+            except psycopg.OperationalError as e:
+                self._link = self._borrow() if is_crowded(e) else None
+                if self._link is None:
+                    raise
         return self._link
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
