@@ -24,6 +24,7 @@ from holdfast.store.postgres_bells import Bells
 from holdfast.store.postgres_connection import BUSY_SECONDS, Enter, Link, connect, named, refuse_unfit, shown, translate
 from holdfast.store.postgres_line import Line
 from holdfast.store.postgres_order import Order
+from holdfast.store.postgres_watch import Watch
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,6 +54,8 @@ class PostgresDatabase:
         self._lines: list[Line] = []
         self._order = Order()
         self._bells = Bells(partial(connect, url), self.where)
+        self._watch = Watch(partial(connect, url), lambda: tuple(self._lines), self._bells.hang_up)
+        self._watch.start()
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="holdfast-write")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-read")
 
@@ -94,6 +97,7 @@ class PostgresDatabase:
             return
         self._closed = True
         await asyncio.to_thread(self._shut)
+        await asyncio.to_thread(self._watch.stop)
         await self._bells.close()
 
     def _refuse_when_closed(self) -> None:

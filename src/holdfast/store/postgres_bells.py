@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 
-from holdfast.store.postgres_connection import Link, named
+from holdfast.store.postgres_connection import Link, named, shut
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,12 @@ class Bells:
             if idle and self._untold:
                 self._sender.submit(self._send)
         self._loop.call_soon_threadsafe(self._ring, tuple(topics))
+
+    def hang_up(self) -> None:
+        """The store has another server: listen there, and tell there. From any thread."""
+        for link in (self._ear, self._link):
+            if link is not None and not link.closed:
+                shut(link)
 
     async def close(self) -> None:
         """Tell what is still to be told, and wake all who listen, for the last time."""

@@ -2,7 +2,9 @@
 
 import hashlib
 import logging
+import os
 import select
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -174,6 +176,12 @@ def connect(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Link:
         link.close()
         raise
     return link
+
+
+def shut(link: Link) -> None:
+    """Break a connection that another thread uses: whoever waits for an answer there learns that none will come."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(link.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def _conninfo(url: str) -> str:

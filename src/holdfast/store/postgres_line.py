@@ -12,7 +12,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TypeVar
 
 import psycopg
@@ -32,6 +32,7 @@ from holdfast.store.postgres_connection import (
     named,
     piped,
     shown,
+    shut,
     translated,
 )
 from holdfast.store.postgres_order import GiveWay
@@ -79,6 +80,8 @@ class Line:
     def __init__(self, url: str, busy_seconds: float, borrow: Callable[[], Link | None] = lambda: None) -> None:
         self._borrow = borrow
         self._in_use = threading.Lock()
+        self._waits: tuple[Link, float] | None = None
+        """The connection on which a work is under way, and since when."""
         self._url = url
         self._where = shown(url)
         self._busy_seconds = busy_seconds
@@ -108,6 +111,22 @@ class Line:
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         return self._persist(lambda: self._read(work), writes=False)
+
+    def waits_for(self, seconds: float) -> bool:
+        """Whether a work has been under way for longer than that. From any thread."""
+        waits = self._waits
+        return waits is not None and time.monotonic() - waits[1] > seconds
+
+    def hang_up_unless_at(self, place: tuple[str, int], known: Container[int]) -> bool:
+        """Break the line if it leads elsewhere, or is not among those that are known there. From any thread."""
+        waits = self._waits
+        if waits is None or waits[0].closed:
+            return False
+        link = waits[0]
+        if (link.info.host, link.info.port) == place and link.info.backend_pid in known:
+            return False
+        shut(link)
+        return True
 
     def end(self) -> None:
         """Close the line for good; nobody will ask for its mark any more. One that stays is removed after some days."""
@@ -156,6 +175,7 @@ class Line:
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
         link = self._connected()
+        self._waits = link, time.monotonic()
         try:
             with piped(link) as pipeline:
                 link.execute(named("driver.begin_read"), prepare=False)
@@ -167,6 +187,7 @@ class Line:
 
     def _write(self, work: Callable[[Transaction], T], enter: Enter | None) -> tuple[T, set[str]]:
         link = self._connected()
+        self._waits = link, time.monotonic()
         self._number += 1
         committing = False
         try:
@@ -210,6 +231,7 @@ class Line:
 
     def _leave_transaction(self, link: Link) -> None:
         """Leave no transaction open. A line on which that fails is given up."""
+        self._waits = None
         try:
             if not link.closed:
                 link.rollback()

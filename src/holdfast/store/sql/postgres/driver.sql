@@ -18,6 +18,10 @@ SELECT current_setting('server_version_num'), current_setting('server_encoding')
   current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('transaction_read_only'),
   current_setting('lc_ctype');
 
+-- name: backends
+-- The lines that this server knows of.
+SELECT pid FROM pg_stat_activity WHERE datname = current_database();
+
 -- name: clock
 -- The server's time, in microseconds since 1970 UTC.
 SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT);
