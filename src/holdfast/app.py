@@ -13,6 +13,7 @@ from holdfast.model.ids import Ids
 from holdfast.model.times import Clock
 from holdfast.settings import Settings
 from holdfast.store import files, migrate, sqlite_connection
+from holdfast.store.clocks import clock_of
 from holdfast.store.database import Database
 from holdfast.store.sqlite import open_sqlite
 
@@ -53,7 +54,8 @@ class App:
 @asynccontextmanager
 async def open_app(settings: Settings) -> AsyncIterator[App]:
     """Everything opened, and closed again at the end."""
-    app = App(settings, await open_store(settings), SystemClock())
+    database = await open_store(settings)
+    app = App(settings, database, await clock_of(database))
     try:
         yield app
     finally:

@@ -9,13 +9,15 @@ from functools import cache, partial
 from pathlib import Path
 
 import holdfast
-from holdfast.clock import SystemClock, zone
+from holdfast.clock import zone
+from holdfast.engine import guard
 from holdfast.engine.ask import Asking
 from holdfast.engine.bus import Bus
 from holdfast.engine.calendar import Policies, Policy
 from holdfast.engine.compact import Compacting
 from holdfast.engine.coordinator import Coordinator, Prepare
 from holdfast.engine.engine import Engine
+from holdfast.engine.guard import Guard
 from holdfast.engine.hand import Ground
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.janitor import Chore, Deed, Janitor, Pace
@@ -40,6 +42,7 @@ from holdfast.providers import choose
 from holdfast.providers.retry import Candidate, ask_with_retries
 from holdfast.settings import ResetRule, Settings
 from holdfast.store import workers
+from holdfast.store.clocks import ServerClock, clock_of
 from holdfast.store.database import Database
 from holdfast.tools.builtin import builtin
 from holdfast.tools.process import ProcessTool
@@ -140,7 +143,7 @@ async def open_engine(
 
     `attended` says that a person sits before it and is asked in place: questions wait for as long as it takes.
     """
-    clock = SystemClock()
+    clock = await clock_of(database)
     ids = Ids(clock.now)
     ours = identity()
     ground = Ground(database, clock, ids, Bus(), ids.make(WORKER))
@@ -154,11 +157,15 @@ async def open_engine(
         _equip(engine, settings, models, registry, environment.get("TZ", ""))
         janitor = Janitor(ground, ours, pace(settings), engine.take_up, engine.chores)
         try:
-            async with Heartbeat(ground, settings.liveness.heartbeat_seconds, engine.declare_dead):
+            async with Heartbeat(ground, settings.liveness.heartbeat_seconds, engine.declare_dead) as heartbeat:
                 # What ended while nobody was there is told with the first turn.
                 await registry.take_stock()
-                tasks = [asyncio.create_task(registry.attend(), name="processes")]
+                tasks = [
+                    asyncio.create_task(registry.attend(), name="processes"),
+                    asyncio.create_task(Guard(engine, heartbeat, _silence(settings)).work(), name="guard"),
+                ]
                 tasks += [asyncio.create_task(janitor.work(), name="janitor")] if sweeps else []
+                tasks += [asyncio.create_task(clock.work(), name="clock")] if isinstance(clock, ServerClock) else []
                 try:
                     yield engine
                 finally:
@@ -166,6 +173,11 @@ async def open_engine(
                     await engine.close()
         finally:
             await models.close()
+
+
+def _silence(settings: Settings) -> float | None:
+    """How long the store may not have heard of a worker before that stops; only one that others reach too minds."""
+    return None if settings.store_path is not None else guard.limit(settings.liveness.stale_seconds)
 
 
 def _preparing(settings: Settings, models: Models, toolbox: Toolbox, *, attended: bool) -> Prepare:

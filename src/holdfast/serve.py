@@ -16,14 +16,18 @@ from holdfast.assemble import open_engine, pace, window
 from holdfast.cron import Cron
 from holdfast.dashboard.app import Dashboard
 from holdfast.dashboard.door import Door
-from holdfast.engine.engine import Engine
+from holdfast.engine.engine import DRAIN_SECONDS, SERVING, Engine
 from holdfast.engine.janitor import Janitor
 from holdfast.engine.together import stop
 from holdfast.gateway.gateway import Gateway
 from holdfast.identity import identity
+from holdfast.model.errors import HoldfastError
 from holdfast.processes.registry import Registry
 from holdfast.settings import Settings
 
+ASK_SECONDS = 5.0
+"""How long the store may take to say who else is there."""
+LOOK_SECONDS = 1.0
 Started = Callable[[str, str], object]
 """Told the address and where the key is, once both can be used."""
 
@@ -31,21 +35,30 @@ Started = Callable[[str, str], object]
 async def serve(app: App, started: Started, stopping: asyncio.Event, descriptor: int | None = None) -> None:
     """Serve, at the address that is set or at a socket that we were given, until `stopping` is set, then drain. Raises what `Engine.death` fails with, should that come first.
 
-    The order of a drain: nothing more is accepted; the engine finishes the step in hand of each turn, and tells those
-    who watch that it leaves; their streams end with a proper last event; then the connections are closed.
+    The order of a drain: nobody comes in any more; the engine finishes the step in hand of each turn; schedules and
+    platforms are left to others. If another worker serves the store it goes on with the turns, and clients who wait for
+    one here are told of it to its end, for a while. Then streams end with a proper last event, and connections are closed.
     """
     settings = app.settings
     key = auth.obtain(settings)
     given = None if descriptor is None else server.inherited(descriptor)
     listener = given or server.listen(settings.api.host, settings.api.port)
     try:
-        async with open_engine(app.database, settings, config.environment(), kind="serve", sweeps=True) as engine:
+        async with open_engine(app.database, settings, config.environment(), kind=SERVING, sweeps=True) as engine:
             house = _house(app, engine)
             desk = pages.desk(engine, app, key, house.leaving)
             api = create(house, key, Dashboard(desk, Door(key, app.database)), any_host=_is_hidden(listener))
             serving = server.Server(api, lambda: started(server.address(listener), _where(settings)))
-            async with platforms_and_schedules(engine, app), pages.open_desk(desk):
-                await _until(stopping, house, serving, listener)
+            async with pages.open_desk(desk), _running(serving, listener, house) as task:
+                async with platforms_and_schedules(engine, app):
+                    await _until(stopping, task, engine)
+                    heirs = await _drain(engine, serving, task, settings.api.handover_seconds)
+                house.leaving.set()
+                if heirs:
+                    await _see_off(engine, task, settings.api.handover_seconds)
+                await task
+            if engine.death.done():
+                engine.death.result()
     finally:
         listener.close()
 
@@ -90,22 +103,57 @@ def _where(settings: Settings) -> str:
     return "as set" if settings.api.key is not None else f"in {auth.key_file(settings)}"
 
 
-async def _until(stopping: asyncio.Event, house: House, serving: server.Server, listener: socket.socket) -> None:
-    engine = house.engine
+@asynccontextmanager
+async def _running(
+    serving: server.Server, listener: socket.socket, house: House
+) -> AsyncIterator["asyncio.Future[None]"]:
+    """The server, as long as it runs; at the end nothing of it is left, whatever went wrong."""
     task = asyncio.ensure_future(serving.serve([listener]))
+    try:
+        yield task
+    finally:
+        house.leaving.set()
+        serving.stop()
+        await asyncio.wait({task})
+
+
+async def _until(stopping: asyncio.Event, task: "asyncio.Future[None]", engine: Engine) -> None:
+    """Wait until it is time to stop: somebody asks for it, the server has ended, or this worker was declared dead."""
     bell = asyncio.ensure_future(stopping.wait())
     try:
         ends: set[asyncio.Future[object]] = {task, bell, engine.death}  # type: ignore[arg-type] # any result will do
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        serving.stop()
-        if not engine.death.done():
-            await engine.drain()
-        house.leaving.set()
-        await task
     finally:
         bell.cancel()
-        house.leaving.set()
-        serving.stop()
-        await asyncio.wait({task})
+
+
+async def _drain(engine: Engine, serving: server.Server, task: "asyncio.Future[None]", handover_seconds: float) -> bool:
+    """Close the doors, and leave what is in hand; whether another worker goes on with it."""
+    heirs = not engine.death.done() and handover_seconds > 0 and await _has_heirs(engine, announce=True)
+    serving.stop(DRAIN_SECONDS + handover_seconds if heirs else 0)
+    doors = asyncio.ensure_future(serving.doors_closed.wait())
+    either: set[asyncio.Future[object]] = {doors, task}  # type: ignore[arg-type] # any result will do
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    doors.cancel()
     if engine.death.done():
-        engine.death.result()
+        return False
+    await engine.drain(handing_over=heirs)
+    return heirs
+
+
+async def _has_heirs(engine: Engine, *, announce: bool = False) -> bool:
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            if announce:
+                await engine.announce_leaving()
+            return bool(await engine.heirs())
+    except (HoldfastError, TimeoutError):
+        return False  # nobody can go on in a store that cannot be reached
+
+
+async def _see_off(engine: Engine, task: "asyncio.Future[None]", seconds: float) -> None:
+    """Stay for those who wait here for turns that others play, as long as there is somebody to play them."""
+    end = engine.ground.clock.monotonic() + seconds
+    while not task.done() and engine.ground.clock.monotonic() < end and await _has_heirs(engine):
+        await asyncio.wait({task}, timeout=LOOK_SECONDS)
+    engine.dismiss()

@@ -125,6 +125,8 @@ class Api(Section, frozen=True):
     cors_origins: tuple[str, ...] = ()
     """Pages of other servers that a browser may let talk to this one; `*` for all."""
     max_body_mb: Count = 32
+    handover_seconds: Annotated[float, Meta(ge=0)] = 60
+    """How long a worker that leaves stays for clients whose turns another one goes on with."""
 
 
 class Agent(Section, frozen=True):

@@ -117,7 +117,7 @@ def test_workers_are_shown_with_the_judgement_on_each(holdfast: Holdfast, seed: 
     assert one["evidence"] == f"no process {os.getpid()} that started at 1 runs on {identity().host}"
     assert set(one) == {
         *("id", "kind", "host", "boot", "pid", "process_started", "version", "started_at", "beat", "beat_at"),
-        *("stalled_since", "ended_at", "end_reason", "cleared_at", "state", "evidence"),
+        *("stalled_since", "ended_at", "end_reason", "cleared_at", "leaving_at", "state", "evidence"),
     }
     table = holdfast("workers").out
     assert living in table

@@ -23,13 +23,15 @@ class Hung(AssertionError):
     """What was waited for did not come."""
 
 
-def wait_until(true: Callable[[], bool], what: str, limit: float = LIMIT_SECONDS) -> None:
+def wait_until(
+    true: Callable[[], bool], what: str, limit: float = LIMIT_SECONDS, *, every: float = POLL_SECONDS
+) -> None:
     """For states of the machine that ring no bell."""
     end = time.monotonic() + limit
     while not true():
         if time.monotonic() > end:
             raise Hung(f"{what}: not within {limit:.0f} s")
-        time.sleep(POLL_SECONDS)
+        time.sleep(every)
 
 
 class Process:

@@ -44,7 +44,7 @@ def _user() -> str:
 class Cluster:
     """A server with a data folder of its own, reached by a socket in that folder."""
 
-    def __init__(self, *, durable: bool = False) -> None:
+    def __init__(self, *, durable: bool = False, connections: int = 200) -> None:
         self.user = _user()
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
         self.data = self.folder / "data"
@@ -58,7 +58,8 @@ class Cluster:
         )
         with (self.data / "postgresql.conf").open("a") as conf:
             conf.write(f"fsync = {flush}\nfull_page_writes = {flush}\nsynchronous_commit = on\n")
-            conf.write(f"listen_addresses = ''\nunix_socket_directories = '{self.folder}'\nmax_connections = 200\n")
+            conf.write(f"listen_addresses = ''\nunix_socket_directories = '{self.folder}'\n")
+            conf.write(f"max_connections = {connections}\n")
             conf.write("shared_buffers = 32MB\nmax_wal_size = 256MB\nautovacuum_naptime = 10min\n")
 
     def _as_user(self) -> list[str]:
@@ -100,6 +101,13 @@ class Cluster:
         self._server.wait()
         psutil.wait_procs(children, timeout=PATIENCE)
         self._server = None
+
+    def restart(self) -> None:
+        """As an administrator does it: those who are connected are sent away."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGINT)
+        self._server.wait(PATIENCE)
+        self.start()
 
     def stop(self) -> None:
         if self._server is not None:

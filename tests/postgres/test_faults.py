@@ -19,6 +19,7 @@ from holdfast.store.postgres import PostgresDatabase, open_postgres
 from holdfast.store.postgres_connection import translate
 from tests.contract.logs import user
 from tests.contract.test_database import Ear
+from tests.fleet.wire import Wire
 from tests.postgres.cluster import Cluster, cluster, name_of
 
 PATIENCE = 20.0
@@ -229,6 +230,54 @@ async def test_a_store_that_stays_away_is_unavailable(url: str) -> None:
     with pytest.raises(Unavailable, match="cannot reach"):
         await through.read(meta.get, "key")
     await through.close()
+
+
+async def test_a_transaction_whose_worker_says_nothing_more_counts_as_idle_so_that_the_server_ends_it(
+    database: PostgresDatabase, url: str
+) -> None:
+    await open_session(database, "hf-1")
+    started, gate = threading.Event(), threading.Event()
+
+    def stop_in_the_midst(tx: Transaction) -> None:
+        tx.one("sessions.get", id="hf-1")
+        started.set()
+        assert gate.wait(PATIENCE)
+
+    holder = asyncio.create_task(database.write(stop_in_the_midst))
+    assert await asyncio.to_thread(started.wait, PATIENCE)
+    states = cluster().execute(
+        "SELECT state FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL "
+        "AND pid <> pg_backend_pid()",
+        name_of(url),
+    )
+    gate.set()
+    await holder
+
+    assert states == [("idle in transaction",)], "only then idle_in_transaction_session_timeout minds it"
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(180)
+async def test_a_server_that_hangs_is_left_for_one_that_has_taken_its_place(
+    database: PostgresDatabase, url: str
+) -> None:
+    """Its line stays up and says nothing: only a look elsewhere tells."""
+    await open_session(database, "hf-1")
+    place = f"{cluster().folder}/.s.PGSQL.5432"
+    hangs, other = Wire(place), Wire(place)
+    ways = f"host=127.0.0.1,127.0.0.1&port={hangs.port},{other.port}&connect_timeout=2"
+    through = await open_postgres(f"postgresql://{cluster().user}@/{name_of(url)}?{ways}")
+    await through.write(log.append_unheld, "hf-1", [user("before")], at=1)
+
+    hangs.hold_up()
+    await through.write(log.append_unheld, "hf-1", [user("while it hangs")], at=2)
+    hangs.let_through()  # what was on its way comes through after all
+    await through.write(log.append_unheld, "hf-1", [user("after")], at=3)
+
+    assert await said(database, "hf-1") == ["before", "while it hangs", "after"]
+    await through.close()
+    hangs.close()
+    other.close()
 
 
 # servers that die

@@ -4,11 +4,13 @@ import asyncio
 import threading
 from contextlib import suppress
 
+import pytest
+
 from holdfast.model.event import SessionOpened
 from holdfast.store import leases, log, sessions
 from holdfast.store.database import Transaction
 from holdfast.store.postgres import PostgresDatabase
-from holdfast.store.postgres_order import Order
+from holdfast.store.postgres_order import GiveWay, Order
 from tests.conftest import NewWorker
 from tests.contract.logs import user
 
@@ -58,3 +60,25 @@ def test_those_who_name_other_things_do_not_wait_and_those_who_leave_hold_nobody
     last = order.draw()
     order.enter(last, "a")
     order.leave(last)
+
+
+def test_those_who_wait_give_way_to_one_before_them_that_has_no_connection() -> None:
+    order = Order()
+    first, second = order.draw(), order.draw()
+    order.beg(first)
+
+    with pytest.raises(GiveWay):
+        order.enter(second, "hf-1")
+    order.enter(first, "hf-1")
+    order.leave(first)
+    order.enter(second, "hf-1")
+    order.leave(second)
+
+
+def test_nobody_gives_way_to_one_behind() -> None:
+    order = Order()
+    first, second = order.draw(), order.draw()
+    order.beg(second)
+
+    order.enter(first, "hf-1")
+    order.leave(first)

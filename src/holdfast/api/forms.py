@@ -202,6 +202,7 @@ class Worker(Form, frozen=True):
     ended_at: str | None
     end_reason: str | None
     cleared_at: str | None
+    leaving_at: str | None
     state: str
     evidence: str
 

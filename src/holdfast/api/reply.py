@@ -50,6 +50,9 @@ class Reply:
         match item.event:
             case ModelSaid() if not item.event.partial:
                 return self._committed(item.event)
+            case ModelSaid():  # half a reply, of a worker that could not finish it: another is made
+                self._begin_anew()
+                self._due = ""
             case Compacted():
                 self.epoch = item.event.epoch
             case TurnEnded():

@@ -1,5 +1,6 @@
 """Listens, and stops listening: a socket, a parser with limits, and a drain that leaves no stream without an end."""
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,6 +70,8 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._on_started = on_started
+        self.doors_closed = asyncio.Event()
+        """Set when nobody comes in any more."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -78,8 +81,14 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self._on_started()
 
-    def stop(self) -> None:
-        """Accept nothing more; `serve` returns when the last connection has ended."""
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.doors_closed.set()  # they are before anybody can hear of it: up to its first wait this runs alone
+        await super().shutdown(sockets)
+
+    def stop(self, more_seconds: float = 0.0) -> None:
+        """Accept nothing more; `serve` returns when the last connection has ended, or its time is up."""
+        if not self.should_exit:
+            self.config.timeout_graceful_shutdown = GRACE_SECONDS + int(more_seconds)
         self.should_exit = True
 
 

@@ -23,6 +23,7 @@ EXIT = {
     "session_busy": BUSY,
     "quarantined": FAILED,
     "lease_lost": BUSY,
+    "declared_dead": FAILED,
     "not_saved": NOT_SAVED,
     "disk_full": NOT_SAVED,
     "read_only": NOT_SAVED,

@@ -34,11 +34,12 @@ class Bell:
     def ring(self) -> None:
         self._rung.set()
 
-    async def wait(self, seconds: float) -> None:
-        """Wait until it rings, or that long."""
+    async def wait(self, seconds: float) -> bool:
+        """Wait until it rings, or that long; whether it rang."""
         try:
             async with asyncio.timeout(max(seconds, 0.01)):
                 await self._rung.wait()
         except TimeoutError:
-            pass
+            return False
         self._rung.clear()
+        return True

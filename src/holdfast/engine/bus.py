@@ -123,3 +123,8 @@ class Bus:
     def publish(self, session_id: str, item: News) -> None:
         for subscription in self._watchers.get(session_id, ()):
             subscription.put(item)
+
+    def publish_to_all(self, item: News) -> None:
+        """Tell whoever watches whatever session."""
+        for session_id in tuple(self._watchers):
+            self.publish(session_id, item)

@@ -23,7 +23,7 @@ from holdfast.engine.recover import Policy
 from holdfast.engine.together import stop
 from holdfast.engine.turn import Playing, play
 from holdfast.model.errors import Busy, HoldfastError, InQuarantine, LeaseLost, NotSaved, Unavailable
-from holdfast.model.event import Event, Quarantined
+from holdfast.model.event import Event, Quarantined, Recovered, TurnStarted
 from holdfast.model.identity import Identity
 from holdfast.model.session import Session
 from holdfast.store import inputs, leases, log, sessions, workers
@@ -42,6 +42,8 @@ CLOSED = "closed"
 """How the end of a worker begins that was not killed."""
 OWNED = ("chat", "run", "library", "cron", "batch")
 """Sources whose sessions somebody has open: if the one who would have ended them is gone, whoever plays what it left does."""
+LEFT = "left"
+"""The topic that rings when a session was given back with something left to do in it."""
 RETRY_SECONDS = 2.0
 """How often a session held elsewhere is looked at, should nobody tell us that it is free."""
 
@@ -49,7 +51,7 @@ RETRY_SECONDS = 2.0
 class Coordinator:
     def __init__(self, ground: Ground, ours: Identity, prepare: Prepare) -> None:
         self._ground = ground
-        self._ours = ours
+        self.ours = ours
         self._prepare = prepare
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """The newest task of each session; it waits for the one before it."""
@@ -60,6 +62,11 @@ class Coordinator:
         self._remembered = 0
         """The events of all of them."""
         self._leaving = False
+        self._handing_over = False
+        """Whether another worker goes on at once with what this one leaves, so that those who watch can wait for it."""
+        self._cut_off: Unavailable | None = None
+        self._owed: dict[str, Lease] = {}
+        """Sessions that could not be given back because the store was away."""
         self._last: set[str] = set()
         """Turns behind which this worker begins no other."""
         self._wanted: set[str] = set()
@@ -68,6 +75,21 @@ class Coordinator:
     @property
     def leaving(self) -> bool:
         return self._leaving
+
+    @property
+    def handing_over(self) -> bool:
+        return self._handing_over
+
+    def refuse_work(self) -> None:
+        """Raise Unavailable in a worker that is about to stop, or of which the store has heard nothing for too long."""
+        if self._leaving:
+            raise Unavailable("this worker is about to stop and takes no more work")
+        if self._cut_off is not None:
+            raise self._cut_off
+
+    @property
+    def _accepts(self) -> bool:
+        return not self._leaving and self._cut_off is None
 
     def wake(
         self,
@@ -130,8 +152,7 @@ class Coordinator:
         Words that come meanwhile wait, and get their turn afterwards. Raises Busy if somebody else holds the
         session, or a turn is open in it, and whatever the deed raises: then nothing was done. Cancelling it stops the deed.
         """
-        if self._leaving:
-            raise Unavailable("this worker is about to stop and takes no more work")
+        self.refuse_work()
         done: asyncio.Future[Deed] = asyncio.get_running_loop().create_future()
         task = self._start(session_id, self._hold(session_id, do, done, self._tasks.get(session_id)))
         either: list[asyncio.Future[Any]] = [task, done]
@@ -190,9 +211,13 @@ class Coordinator:
         """How many sessions are played here."""
         return len(self._hands)
 
-    async def drain(self, seconds: float) -> None:
-        """Begin nothing more; give the steps in hand some time to finish, then leave their turns to the next worker."""
+    async def drain(self, seconds: float, *, handing_over: bool = False) -> None:
+        """Begin nothing more; give the steps in hand some time to finish, then leave their turns to the next worker.
+
+        With `handing_over` another one is there, and those who watch here are not sent away: they go on watching.
+        """
         self._leaving = True
+        self._handing_over = handing_over
         for hand in self._hands.values():
             hand.pause.set()
         tasks = list(self._all)
@@ -208,10 +233,47 @@ class Coordinator:
     def abandon(self, error: HoldfastError) -> None:
         """Stop at once, and tell those who watch: what this worker had in hand is no longer its own."""
         self._leaving = True
+        self._handing_over = False
+        self._stop_all(error)
+
+    def let_all_go(self, error: Unavailable) -> None:
+        """Stop at once, tell those who watch, and begin nothing until `go_on`: others may soon take this worker for dead."""
+        self._cut_off = error
+        self._stop_all(error)
+
+    def go_on(self) -> None:
+        """The store knows that this worker lives."""
+        self._cut_off = None
+
+    def _stop_all(self, error: HoldfastError) -> None:
         for task in self._all:
             task.cancel()
         for session_id in self._tasks:
             self._ground.bus.publish(session_id, Failed(error))
+
+    async def give_back_owed(self) -> None:
+        """Try once more to give back what could not be given back, and go on with what needs no person for it."""
+        tasks = [
+            self._start(session_id, self._give_back_owed(lease, self._tasks.get(session_id)))
+            for session_id, lease in self._owed.items()
+        ]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _give_back_owed(self, lease: Lease, before: "asyncio.Task[None] | None") -> None:
+        session_id = lease.session_id
+        if before is not None:
+            await asyncio.wait({before})
+        try:
+            await self._ground.database.write(_give_back, lease)
+            session = await self._ground.database.read(sessions.get, session_id)
+        except (NotSaved, Unavailable) as e:
+            logger.warning("session %s still cannot be given back: %s", session_id, e)
+            return
+        if self._owed.get(session_id) == lease:
+            del self._owed[session_id]
+        if recover.POLICY[session.summary.source] == "continue":
+            self.wake(session_id, patient=False)
 
     async def _serve(
         self,
@@ -237,7 +299,7 @@ class Coordinator:
             logger.exception("session %s: the turn broke", session_id)
             self._ground.bus.publish(session_id, Failed(e))
         finally:
-            if self._leaving:
+            if self._leaving and not self._handing_over:
                 left = Unavailable(
                     f"this worker is leaving; session {session_id} is kept, for the next one to go on with"
                 )
@@ -249,7 +311,7 @@ class Coordinator:
         """The lease, as soon as it can be had; None if by then there is nothing left to do, or another sees to it."""
         news = self._ground.database.listen(session_id)
         try:
-            while not self._leaving and await self._ground.database.read(_has_work, session_id):
+            while self._accepts and await self._ground.database.read(_has_work, session_id):
                 try:
                     return await self._ground.database.write(leases.take, session_id, self._ground.worker_id)
                 except Busy:
@@ -264,13 +326,13 @@ class Coordinator:
 
     async def bury_dead_holder(self, session_id: str) -> str | None:
         """Take the session from its holder if that is certainly gone; the evidence, if so."""
-        return await bury_dead_holder(self._ground.database, session_id, self._ours, at=self._ground.clock.now())
+        return await bury_dead_holder(self._ground.database, session_id, self.ours, at=self._ground.clock.now())
 
     async def bury_if_gone(self, worker_id: str) -> str | None:
         """Declare a worker dead if its process is certainly gone; the evidence, if so."""
         if worker_id == self._ground.worker_id:
             return None
-        return await bury_if_gone(self._ground.database, worker_id, self._ours, at=self._ground.clock.now())
+        return await bury_if_gone(self._ground.database, worker_id, self.ours, at=self._ground.clock.now())
 
     async def _play(self, lease: Lease, began: Admission | None, policy: Policy | None) -> None:
         hand: Hand | None = None
@@ -328,6 +390,7 @@ class Coordinator:
             draft,
             policy=policy or ours or recover.POLICY[hand.session.summary.source],
             evidence=evidence,
+            worker_id=self._ground.worker_id,
             repeatable=playing.repeatable,
         )
         if isinstance(events[0], Quarantined):
@@ -342,15 +405,18 @@ class Coordinator:
             self._remember(hand)
 
     async def _let_go(self, lease: Lease, hand: Hand | None) -> None:
-        """Leave the session to others, with the words of a reply in the making kept. If the store is away, recovery does it."""
+        """Leave the session to others, with the words of a reply in the making kept. If the store is away, it is done later."""
         if hand is not None and hand.released:
             return
         try:
             if hand is not None and hand.said and hand.turn.id is not None:
                 await hand.keep_draft(hand.said)
-            await self._ground.database.write(leases.release, lease)
-        except (LeaseLost, NotSaved, Unavailable) as e:
-            logger.warning("session %s could not be given back: %s", lease.session_id, e)
+            await self._ground.database.write(_give_back, lease)
+        except LeaseLost as e:
+            logger.warning("session %s had been taken by another: %s", lease.session_id, e)
+        except (NotSaved, Unavailable) as e:
+            logger.warning("session %s cannot be given back for the moment: %s", lease.session_id, e)
+            self._owed[lease.session_id] = lease
 
     def _remember(self, hand: Hand) -> None:
         self._recall(hand.id)
@@ -385,6 +451,13 @@ def _take_idle(tx: Transaction, session_id: str, worker_id: str) -> Lease:
     return lease
 
 
+def _give_back(tx: Transaction, lease: Lease) -> None:
+    """Let go of a session with a turn that is still open, and tell those who could go on with it."""
+    if leases.release(tx, lease):
+        tx.notify(lease.session_id)
+        tx.notify(LEFT)
+
+
 def _is_left(tx: Transaction, session_id: str) -> bool:
     session = sessions.get(tx, session_id)
     is_waited_for = any(item.said for item in inputs.waiting(tx, session_id))
@@ -398,11 +471,12 @@ def _has_work(tx: Transaction, session_id: str) -> bool:
 
 def _evidence(tx: Transaction, hand: Hand) -> str:
     """How it is known that nobody works on the open turn any more."""
-    began = next((e.event for e in reversed(hand.entries) if e.kind == "turn_started"), None)
-    worker = workers.get(tx, getattr(began, "worker_id", "") or "")
+    taken = (entry.event for entry in reversed(hand.entries) if isinstance(entry.event, TurnStarted | Recovered))
+    worker = workers.get(tx, next((event.worker_id for event in taken if event.worker_id), ""))
     if worker is None:
         return "the turn is open and nobody held the session"
-    if worker.end_reason is not None and worker.end_reason.startswith(CLOSED):
+    is_leaving = worker.leaving_at is not None and worker.end_reason is None
+    if is_leaving or (worker.end_reason or "").startswith(CLOSED):
         return recover.LEFT
     return worker.end_reason or f"the turn is open and {worker.id} no longer holds the session"
 

@@ -11,6 +11,17 @@ class Drafts:
         self._turn_id = ""
         self._told = ""
 
+    def hear(self, live: Live) -> None:
+        """Words that were passed on as they were said here: should another worker go on, its watchers know them."""
+        if live.kind == "restarted" or live.turn_id != self._turn_id:
+            self._turn_id, self._told = live.turn_id, ""
+        if live.kind == "text":
+            self._told = self._told[: live.at] + live.text
+
+    def settle(self) -> None:
+        """The reply is committed, whole or in part; another begins from nothing."""
+        self._told = ""
+
     def news(self, draft: Draft | None, *, behind: int = 0) -> list[Live]:
         """What is new in it. A draft that does not go on from the last one is a reply that began anew.
 

@@ -23,6 +23,7 @@ from holdfast.engine.titles import Titles
 from holdfast.engine.together import whole
 from holdfast.engine.watch import Watch
 from holdfast.engine.why import Known
+from holdfast.identity import fate
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
 from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, InputDropped, ModelChanged, Source
@@ -35,6 +36,8 @@ from holdfast.store.database import Transaction
 from holdfast.store.inputs import Input, Mode
 
 DRAIN_SECONDS = 10.0
+SERVING = "serve"
+"""The kind of workers that go on with what others leave."""
 
 
 class Received:
@@ -192,8 +195,7 @@ class Engine:
     def _refuse_when_leaving(self) -> None:
         if self.death.done():
             self.death.result()
-        if self._coordinator.leaving:
-            raise Unavailable("this worker is about to stop and takes no more work")
+        self._coordinator.refuse_work()
 
     @property
     def is_leaving(self) -> bool:
@@ -408,13 +410,45 @@ class Engine:
             self.death.set_exception(error)
         self._coordinator.abandon(error)
 
-    async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
-        """Take no more work, and finish or leave what is in hand within the limit."""
-        await self._coordinator.drain(seconds)
+    def let_all_go(self, error: Unavailable) -> None:
+        """Stop what is in hand and take no work for the moment: the store has not heard of this worker for too long."""
+        self._coordinator.let_all_go(error)
+
+    def go_on(self) -> None:
+        """Take work again."""
+        self._coordinator.go_on()
+
+    async def give_back_owed(self) -> None:
+        """Let go of sessions that could not be given back while the store was away."""
+        await self._coordinator.give_back_owed()
+
+    async def drain(self, seconds: float = DRAIN_SECONDS, *, handing_over: bool = False) -> None:
+        """Take no more work, and finish or leave what is in hand within the limit.
+
+        With `handing_over` those who watch turns here go on watching while another worker plays them.
+        """
+        await self._coordinator.drain(seconds, handing_over=handing_over)
+
+    async def heirs(self) -> list[str]:
+        """Other workers, as far as is known alive and not about to leave, that go on with what this one leaves."""
+        found = await self.ground.database.read(workers.alive)
+        ours, own = self._coordinator.ours, self.ground.worker_id
+        others = [one for one in found if one.kind == SERVING and one.id != own and one.leaving_at is None]
+        return [worker.id for worker in others if fate(worker.identity, ours) != "gone"]
+
+    async def announce_leaving(self) -> None:
+        """Let the others know: what is left from now on is no death, and nobody counts on this worker."""
+        await self.ground.database.write(workers.announce, self.ground.worker_id, at=self.ground.clock.now())
+
+    def dismiss(self) -> None:
+        """Send those away who still watch."""
+        self.ground.bus.publish_to_all(
+            Failed(Unavailable("this worker is leaving; its sessions are kept, and gone on with"))
+        )
 
     async def close(self, reason: str = "it left") -> None:
         """Leave. Whatever is still open is as a crash would have left it, and is taken up by whoever comes next."""
-        await self._coordinator.drain(0)
+        await self._coordinator.drain(0, handing_over=self._coordinator.handing_over)
         if self.titles is not None:
             await self.titles.close()
         if self.death.done():

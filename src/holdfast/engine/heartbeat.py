@@ -26,6 +26,8 @@ class Heartbeat:
         self._answered.set()
         self._asked_at = 0
         self._stop = threading.Event()
+        self.saved_at = ground.clock.monotonic()
+        """When the last beat that was saved was begun, on the monotonic clock: others have seen none that is older."""
         self._thread = threading.Thread(target=self._beat_on, name="holdfast-beat", daemon=True)
 
     async def __aenter__(self) -> Self:
@@ -54,12 +56,13 @@ class Heartbeat:
 
         A loop that is not running, as between the turns of a chat, has nothing to answer and is not stalled.
         """
-        now = self._ground.clock.now()
+        now, began = self._ground.clock.now(), self._ground.clock.monotonic()
         runs = self._loop.is_running()
         stalled_since = self._asked_at if runs and not self._answered.is_set() else None
         count = self._ground.database.write_from_thread(
             workers.beat, self._ground.worker_id, at=now, stalled_since=stalled_since
         )
+        self.saved_at = began
         if stalled_since is None:
             self._asked_at = now
         if runs and self._answered.is_set():

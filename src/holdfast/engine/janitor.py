@@ -2,15 +2,15 @@
 
 A worker is dead only if (a) its process on this machine is certainly gone (pid, start time and boot), which
 is seen at once; or (b) it runs where this janitor cannot look, and its beat counter has not changed for
-the stale limit of the janitor's own monotonic clock. No wall clock decides anything. A process of
-this machine that is there but silent (stopped, stalled, suspended) is reported and left alone.
+the stale limit of the janitor's own monotonic clock, not counting the time in which the store did not
+answer the janitor: nobody could beat then. No wall clock decides anything. A process of this machine
+that is there but silent (stopped, stalled, suspended) is reported and left alone.
 
 A sweep works through lists that hold only what needs work, so it costs no more for the sessions that
 are well. Each session is dealt with in a transaction of its own that also takes it off its list: a janitor
 that is killed leaves the rest to the next one, and two at once share the work.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal
@@ -18,6 +18,8 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.engine import replies
+from holdfast.engine.bell import Bell
+from holdfast.engine.coordinator import LEFT
 from holdfast.engine.hand import Ground
 from holdfast.engine.liveness import evidence_of_death
 from holdfast.engine.recover import POLICY
@@ -35,6 +37,8 @@ from holdfast.store.workers import Worker
 logger = logging.getLogger(__name__)
 GLANCE_SECONDS = 1.0
 """How often the processes of this machine are looked at."""
+SLOW_SECONDS = 5.0
+"""How long the store may take to answer before it counts as away."""
 CONTINUED = frozenset(source for source, policy in POLICY.items() if policy == "continue")
 """Sources whose turns go on without a person."""
 NOBODY = "its turn had nobody"
@@ -122,25 +126,33 @@ class Janitor:
         self._wake = wake
         self._chores = chores
         self._seen: dict[str, Seen] = {}
+        self._asked_at: float | None = None
+        """When the store was asked who lives, if it has not answered since."""
 
     async def work(self) -> None:
-        """Glance every second and sweep now and then, for ever: a store that is away is tried again."""
-        next_sweep = self._ground.clock.monotonic()
-        while True:
-            try:
-                if self._ground.clock.monotonic() >= next_sweep:
-                    await self.sweep()
-                    next_sweep = self._ground.clock.monotonic() + self._pace.sweep_seconds
-                else:
-                    await self.glance()
-            except HoldfastError as e:
-                logger.warning("a sweep was not finished and will be tried again: %s", e)
-            await asyncio.sleep(GLANCE_SECONDS)
+        """Glance every second, or when a worker leaves something, and sweep now and then, for ever.
 
-    async def glance(self) -> list[Deed]:
-        """Look at the workers alone; if one has died, or another process has only buried it, see to what it left."""
+        A store that is away is tried again.
+        """
+        next_sweep = self._ground.clock.monotonic()
+        rung = False
+        async with Bell(self._ground.database, LEFT) as bell:
+            while True:
+                try:
+                    if self._ground.clock.monotonic() >= next_sweep:
+                        await self.sweep()
+                        next_sweep = self._ground.clock.monotonic() + self._pace.sweep_seconds
+                    else:
+                        await self.glance(rung=rung)
+                except HoldfastError as e:
+                    logger.warning("a sweep was not finished and will be tried again: %s", e)
+                rung = await bell.wait(GLANCE_SECONDS)
+
+    async def glance(self, *, rung: bool = False) -> list[Deed]:
+        """Look at the workers alone. If one has died, was only buried by another, or `rung` that it left, see to what it left."""
         _, deeds = await self._bury_the_dead()
-        if await self._ground.database.read(workers.uncleared, limit=1):
+        buried = await self._ground.database.read(workers.uncleared, limit=1)
+        if rung or buried:
             deeds += await self._see_to_what_they_left()
         return deeds
 
@@ -156,7 +168,7 @@ class Janitor:
     async def _bury_the_dead(self) -> tuple[list[tuple[Worker, Verdict]], list[Deed]]:
         database, clock = self._ground.database, self._ground.clock
         judged, deeds = [], []
-        for worker in await database.read(workers.alive):
+        for worker in await self._read_workers():
             verdict = judge(
                 worker,
                 self._look(worker),
@@ -171,6 +183,16 @@ class Janitor:
                 deeds.append(Deed("buried", worker.id, evidence=verdict.evidence))
         self._seen = {worker.id: self._seen[worker.id] for worker, _ in judged}
         return judged, deeds
+
+    async def _read_workers(self) -> list[Worker]:
+        """Those who live, as far as the store knows. While it does not answer nobody can beat: that is no silence."""
+        monotonic = self._ground.clock.monotonic
+        self._asked_at = monotonic() if self._asked_at is None else self._asked_at
+        found = await self._ground.database.read(workers.alive)
+        blind, self._asked_at = monotonic() - self._asked_at, None
+        if blind > SLOW_SECONDS:
+            self._seen = {id_: Seen(seen.beat, seen.since + blind) for id_, seen in self._seen.items()}
+        return found
 
     def _look(self, worker: Worker) -> Seen:
         """What is known of the worker's beats, by this janitor's own watch."""

@@ -65,6 +65,7 @@ def plan(
     *,
     policy: Policy,
     evidence: str,
+    worker_id: str = "",
     repeatable: Callable[[str], bool],
 ) -> list[Event]:
     """The events that take the turn up again, to be committed before anything acts."""
@@ -75,7 +76,7 @@ def plan(
         return [Quarantined(reason=reason, turn_id=turn.id)]
     events: list[Event] = [
         *_reopening(entries),
-        Recovered(turn_id=turn.id, attempt=attempt, action=policy, evidence=evidence),
+        Recovered(turn_id=turn.id, attempt=attempt, action=policy, evidence=evidence, worker_id=worker_id),
     ]
     if draft is not None and draft.turn_id == turn.id and draft.body:
         events.append(half_said(turn.id, draft.body))

@@ -10,7 +10,7 @@ from holdfast.engine.drafts import Drafts
 from holdfast.engine.hand import Ground
 from holdfast.engine.together import stop
 from holdfast.model.entry import Entry
-from holdfast.model.event import InputDropped, TurnEnded, UserSaid
+from holdfast.model.event import InputDropped, ModelSaid, TurnEnded, UserSaid
 from holdfast.store import log
 from holdfast.store.database import Transaction
 from holdfast.store.log import Draft
@@ -85,15 +85,19 @@ class Watch:
                 if isinstance(item, Live) and joins:
                     look = True
                 elif isinstance(item, Live | Failed):
+                    if isinstance(item, Live):
+                        drafts.hear(item)
                     yield item
                 elif isinstance(item, Entry) and item.seq <= first:
                     if item.seq == first:
                         first += 1
+                        _settle(drafts, item)
                         yield item
                 elif item is not None or look:  # others have written, too
                     entries, draft = await self._ground.database.read(_written, session_id, first=first)
                     for entry in entries:
                         first = entry.seq + 1
+                        _settle(drafts, entry)
                         yield entry
                     look = len(entries) == PAGE
                     if look:
@@ -116,6 +120,11 @@ class Watch:
             if not told and not self._serves(session_id):
                 subscription.ring()
             told = False
+
+
+def _settle(drafts: Drafts, entry: Entry) -> None:
+    if isinstance(entry.event, ModelSaid):
+        drafts.settle()
 
 
 def _written(tx: Transaction, session_id: str, *, first: int) -> tuple[list[Entry], Draft | None]:

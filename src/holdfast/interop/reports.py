@@ -10,7 +10,7 @@ from holdfast.interop.shapes import Json
 from holdfast.store.approvals import Approval
 from holdfast.store.workers import Worker
 
-TIMES = ("started_at", "beat_at", "stalled_since", "ended_at", "cleared_at")
+TIMES = ("started_at", "beat_at", "stalled_since", "ended_at", "cleared_at", "leaving_at")
 
 
 def worker(found: Worker, verdict: Verdict | None) -> Json:

@@ -9,7 +9,8 @@ HoldfastError
 │   ├── KeyReused     an idempotency key that came back with another request
 │   ├── Busy          somebody alive holds the session or the store
 │   ├── InQuarantine  recovery gave up on the session; a person must reopen it
-│   └── LeaseLost     another worker holds the session now; nothing was written
+│   ├── LeaseLost     another worker holds the session now; nothing was written
+│   └── DeclaredDead  others have taken over all that this worker had; it can write nothing and stops
 ├── NotSaved          the store could not make it durable; nothing of it counts as saved
 │   ├── DiskFull
 │   ├── ReadOnly
@@ -72,6 +73,11 @@ class InQuarantine(Conflict):
 
 class LeaseLost(Conflict):
     code = "lease_lost"
+
+
+class DeclaredDead(Conflict):
+    code = "declared_dead"
+    retryable = True
 
 
 class NotSaved(HoldfastError):

@@ -304,6 +304,8 @@ class Recovered(_Fact, frozen=True):
     attempt: int
     action: str
     evidence: str = ""
+    worker_id: str = ""
+    """Who took it up."""
 
 
 class Quarantined(_Fact, frozen=True):

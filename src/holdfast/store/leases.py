@@ -11,7 +11,7 @@ from typing import cast
 
 import msgspec
 
-from holdfast.model.errors import Busy, Conflict, NotFound
+from holdfast.model.errors import Busy, DeclaredDead, NotFound
 from holdfast.store import workers
 from holdfast.store.database import Transaction
 
@@ -26,7 +26,7 @@ def take(tx: Transaction, session_id: str, worker_id: str) -> Lease:
     """Hold the session. Taking what one holds already returns the same lease.
 
     Raises Busy and names the holder if another worker has it, NotFound if there is no such session,
-    Conflict if this worker is not registered or was declared dead.
+    DeclaredDead if this worker is not registered or was declared dead.
     """
     row = tx.one("leases.take", session=session_id, worker=worker_id)
     if row is not None:
@@ -37,7 +37,7 @@ def take(tx: Transaction, session_id: str, worker_id: str) -> Lease:
     if holder is not None and holder[0] is None:
         worker = workers.get(tx, worker_id)
         if worker is None or worker.ended_at is not None:
-            raise Conflict(f"{worker_id} is not registered or was declared dead; it can hold no session")
+            raise DeclaredDead(f"{worker_id} is not registered or was declared dead; it can hold no session")
         return take(tx, session_id, worker_id)  # whoever held it was buried between the two questions
     raise busy(tx, session_id)
 

@@ -24,7 +24,9 @@ from holdfast.store.postgres_bells import Bells
 from holdfast.store.postgres_connection import BUSY_SECONDS, Link, connect, named, refuse_unfit, shown, translate
 from holdfast.store.postgres_line import Line
 from holdfast.store.postgres_order import Order
+from holdfast.store.postgres_pipe import Pipe
 from holdfast.store.postgres_transaction import Enter
+from holdfast.store.postgres_watch import Watch
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,6 +56,8 @@ class PostgresDatabase:
         self._lines: list[Line] = []
         self._order = Order()
         self._bells = Bells(partial(connect, url), self.where)
+        self._watch = Watch(partial(connect, url), lambda: tuple(self._lines), self._bells.hang_up)
+        self._watch.start()
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="holdfast-write")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-read")
 
@@ -95,6 +99,7 @@ class PostgresDatabase:
             return
         self._closed = True
         await asyncio.to_thread(self._shut)
+        await asyncio.to_thread(self._watch.stop)
         await self._bells.close()
 
     def _refuse_when_closed(self) -> None:
@@ -104,10 +109,12 @@ class PostgresDatabase:
     # The threads.
 
     def _write_in_order(self, work: Callable[[Transaction], T], ticket: int) -> T:
-        return self._write(work, partial(self._order.enter, ticket))
+        return self._write(work, partial(self._order.enter, ticket), partial(self._order.beg, ticket))
 
-    def _write(self, work: Callable[[Transaction], T], enter: Enter | None = None) -> T:
-        result, topics = self._line().write(work, enter)
+    def _write(
+        self, work: Callable[[Transaction], T], enter: Enter | None = None, beg: Callable[[], object] = lambda: None
+    ) -> T:
+        result, topics = self._line().write(work, enter, beg)
         if topics:
             self._bells.tell(topics)
         return result
@@ -120,9 +127,13 @@ class PostgresDatabase:
         try:
             return cast("Line", self._local.line)
         except AttributeError:
-            line = self._local.line = Line(self.url, self._busy_seconds)
+            line = self._local.line = Line(self.url, self._busy_seconds, self._borrow)
             self._lines.append(line)
             return line
+
+    def _borrow(self) -> Pipe | None:
+        """A connection that some other line does not use just now."""
+        return next((pipe for line in tuple(self._lines) if (pipe := line.lend()) is not None), None)
 
     def _shut(self) -> None:
         self._writers.shutdown(wait=True)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 
-from holdfast.store.postgres_connection import Link, named
+from holdfast.store.postgres_connection import Link, named, shut
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,12 @@ class Bells:
                 self._sender.submit(self._send)
         if heard := [topic for topic in topics if topic in self._bells]:
             self._loop.call_soon_threadsafe(self._ring, heard)
+
+    def hang_up(self) -> None:
+        """The store has another server: listen there, and tell there. From any thread."""
+        for link in (self._ear, self._link):
+            if link is not None and not link.closed:
+                shut(link)
 
     async def close(self) -> None:
         """Tell what is still to be told, and wake all who listen, for the last time."""
@@ -121,6 +127,7 @@ class Bells:
                 await self._hear(link)
             except psycopg.Error as e:
                 log.warning("no news from %s for the moment: %s", self._where, str(e).strip().partition("\n")[0])
+            self._ring_all()
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

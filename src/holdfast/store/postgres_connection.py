@@ -1,6 +1,9 @@
 """A connection to PostgreSQL with the settings every promise rests on, and PostgreSQL's errors as ours."""
 
 import logging
+import os
+import socket
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -34,6 +37,7 @@ PREPARE_AFTER = 2
 GONE = ("08", "57P", "25P03")
 """SQLSTATEs of a server that is away or has hung up, by their beginnings."""
 CROWDED = "53300"
+CROWDED_WORDS = ("too many clients", "remaining connection slots are reserved", "too many connections for")
 READ_ONLY = "25006"
 CLASHES = ("40001", "40P01")
 """Two transactions in each other's way."""
@@ -52,6 +56,11 @@ def is_gone(error: psycopg.Error) -> bool:
     if error.sqlstate is None:
         return isinstance(error, psycopg.OperationalError)
     return error.sqlstate.startswith(GONE)
+
+
+def is_crowded(error: psycopg.Error) -> bool:
+    """Whether the server has no connections left. One that is refused at the door tells the reason in words only."""
+    return error.sqlstate == CROWDED or any(words in str(error) for words in CROWDED_WORDS)
 
 
 def translate(error: psycopg.Error, where: str) -> Exception:
@@ -134,6 +143,12 @@ def connect(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Link:
         link.close()
         raise
     return link
+
+
+def shut(link: Link) -> None:
+    """Break a connection that another thread uses: whoever waits for an answer there learns that none will come."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(link.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def _conninfo(url: str) -> str:

@@ -10,8 +10,9 @@ stays unknown, and that is said.
 import logging
 import random
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -21,15 +22,18 @@ from holdfast.model.errors import IoFailed
 from holdfast.store.database import Transaction
 from holdfast.store.postgres_connection import (
     CLASHES,
-    CROWDED,
     DUPLICATE,
     READ_ONLY,
+    Link,
     connect,
+    is_crowded,
     is_gone,
     named,
     shown,
+    shut,
     translated,
 )
+from holdfast.store.postgres_order import GiveWay
 from holdfast.store.postgres_pipe import Pipe
 from holdfast.store.postgres_transaction import Enter, PostgresTransaction
 
@@ -58,7 +62,7 @@ class Patience:
             return self._tries <= DUPLICATES
         if error.sqlstate == READ_ONLY:
             return passed < min(self._seconds, READ_ONLY_SECONDS)
-        return passed < self._seconds and (is_gone(error) or error.sqlstate in (*CLASHES, CROWDED))
+        return passed < self._seconds and (is_gone(error) or is_crowded(error) or error.sqlstate in CLASHES)
 
     def pause(self) -> None:
         """Wait, by chance, so that those who were in each other's way are not again; longer each time."""
@@ -67,9 +71,17 @@ class Patience:
 
 
 class Line:
-    """Belongs to one thread, except for `close`."""
+    """Belongs to one thread, except for `close` and `lend`.
 
-    def __init__(self, url: str, busy_seconds: float) -> None:
+    When the server has no connections left, `borrow` may find one that another line of this process does not use
+    just now. Otherwise a work would wait for a connection that is held by those who wait for that work.
+    """
+
+    def __init__(self, url: str, busy_seconds: float, borrow: Callable[[], Pipe | None] = lambda: None) -> None:
+        self._borrow = borrow
+        self._in_use = threading.Lock()
+        self._waits: tuple[Link, float] | None = None
+        """The connection on which a work is under way, and since when."""
         self._url = url
         self._where = shown(url)
         self._busy_seconds = busy_seconds
@@ -78,12 +90,43 @@ class Line:
         self._slot = secrets.token_hex(8)
         """Which row of the marks is this writer's."""
 
-    def write(self, work: Callable[[Transaction], T], enter: Enter | None = None) -> tuple[T, set[str]]:
-        """Run the work and commit it; what it returned, and the topics it told of. Raises our errors."""
-        return self._persist(lambda: self._write(work, enter), writes=True)
+    def write(
+        self, work: Callable[[Transaction], T], enter: Enter | None = None, beg: Callable[[], object] = lambda: None
+    ) -> tuple[T, set[str]]:
+        """Run the work and commit it; what it returned, and the topics it told of. Raises our errors.
+
+        `beg` is called when there is no connection for it.
+        """
+        return self._persist(lambda: self._write(work, enter), writes=True, beg=beg)
+
+    def lend(self) -> Pipe | None:
+        """The connection, for another line to keep, unless it is in use. From any thread."""
+        if not self._in_use.acquire(blocking=False):
+            return None
+        try:
+            lent, self._pipe = self._pipe, None
+            return None if lent is None or lent.link.closed else lent
+        finally:
+            self._in_use.release()
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         return self._persist(lambda: self._read(work), writes=False)
+
+    def waits_for(self, seconds: float) -> bool:
+        """Whether a work has been under way for longer than that. From any thread."""
+        waits = self._waits
+        return waits is not None and time.monotonic() - waits[1] > seconds
+
+    def hang_up_unless_at(self, place: tuple[str, int], known: Container[int]) -> bool:
+        """Break the line if it leads elsewhere, or is not among those that are known there. From any thread."""
+        waits = self._waits
+        if waits is None or waits[0].closed:
+            return False
+        link = waits[0]
+        if (link.info.host, link.info.port) == place and link.info.backend_pid in known:
+            return False
+        shut(link)
+        return True
 
     def end(self) -> None:
         """Close the line for good; nobody will ask for its mark any more. One that stays is removed after some days."""
@@ -100,12 +143,18 @@ class Line:
             self._pipe.link.close()
             self._pipe = None
 
-    def _persist(self, attempt: Callable[[], T], *, writes: bool) -> T:
+    def _persist(self, attempt: Callable[[], T], *, writes: bool, beg: Callable[[], object] = lambda: None) -> T:
         patience = Patience(self._busy_seconds)
         while True:
             try:
-                return attempt()
+                with self._in_use:
+                    return attempt()
+            except GiveWay:
+                time.sleep(FIRST_PAUSE)  # the connection can be borrowed meanwhile
+                continue
             except psycopg.Error as e:
+                if is_crowded(e):
+                    beg()
                 if is_gone(e) or (writes and e.sqlstate == READ_ONLY):
                     self.close()
                 if (e.sqlstate == READ_ONLY and not writes) or not patience.allows(e):
@@ -117,7 +166,12 @@ class Line:
 
     def _connected(self) -> Pipe:
         if self._pipe is None or self._pipe.link.closed:
-            self._pipe = Pipe(connect(self._url, busy_seconds=self._busy_seconds))
+            try:
+                self._pipe = Pipe(connect(self._url, busy_seconds=self._busy_seconds))
+            except psycopg.OperationalError as e:
+                self._pipe = self._borrow() if is_crowded(e) else None
+                if self._pipe is None:
+                    raise
         return self._pipe
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
@@ -150,6 +204,7 @@ class Line:
     @contextmanager
     def _whole(self, pipe: Pipe) -> Iterator[None]:
         """Leave no transaction open behind an error. A line on which that fails is given up."""
+        self._waits = pipe.link, time.monotonic()
         try:
             yield
         except BaseException:
@@ -158,6 +213,8 @@ class Line:
             except psycopg.Error as e:
                 log.debug("a rollback on %s failed (%s); connecting anew", self._where, e)
             raise
+        finally:
+            self._waits = None
 
     def _was_committed(self, lost: psycopg.Error) -> bool:
         """What became of the last transaction. Raises IoFailed if nobody can be asked in time."""

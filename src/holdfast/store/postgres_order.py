@@ -12,6 +12,10 @@ from collections import deque
 from holdfast.store.database import Value
 
 
+class GiveWay(Exception):
+    """The write that waits has to leave its connection to one that it waits for, and to try again."""
+
+
 class Order:
     """May be used from any thread."""
 
@@ -21,6 +25,7 @@ class Order:
         self._outside: deque[int] = deque()
         self._lines: dict[Value, deque[int]] = {}
         self._names: dict[int, Value] = {}
+        self._begging: set[int] = set()
 
     def draw(self) -> int:
         """A ticket, behind all that were drawn before."""
@@ -32,11 +37,15 @@ class Order:
     def enter(self, ticket: int, name: Value) -> None:
         """Wait for those before who have named nothing yet, and then for those who named the same. None names nothing.
 
-        A write that is tried again keeps its place.
+        A write that is tried again keeps its place. Raises GiveWay if one before waits for a connection: those who
+        wait for it here have some.
         """
         with self._changed:
+            self._begging.discard(ticket)
             if ticket in self._outside:
-                self._changed.wait_for(lambda: self._outside[0] == ticket)
+                self._changed.wait_for(lambda: self._outside[0] == ticket or self._is_begged(ticket))
+                if self._outside[0] != ticket:
+                    raise GiveWay
                 self._outside.popleft()
                 self._names[ticket] = name
                 if name is not None:
@@ -44,11 +53,23 @@ class Order:
                 self._changed.notify_all()
             joined = self._names[ticket]
             if joined is not None:
-                self._changed.wait_for(lambda: self._lines[joined][0] == ticket)
+                self._changed.wait_for(lambda: self._lines[joined][0] == ticket or self._is_begged(ticket))
+                if self._lines[joined][0] != ticket:
+                    raise GiveWay
+
+    def _is_begged(self, ticket: int) -> bool:
+        return any(before < ticket for before in self._begging)
+
+    def beg(self, ticket: int) -> None:
+        """Say that a write cannot get a connection: until it enters, those behind it give way."""
+        with self._changed:
+            self._begging.add(ticket)
+            self._changed.notify_all()
 
     def leave(self, ticket: int) -> None:
         """The write is over, or was never begun."""
         with self._changed:
+            self._begging.discard(ticket)
             if ticket in self._outside:
                 self._outside.remove(ticket)
             name = self._names.pop(ticket, None)

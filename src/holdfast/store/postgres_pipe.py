@@ -85,8 +85,12 @@ class Pipe:
         return result.command_tuples or 0
 
     def catch_up(self) -> PGresult | None:
-        """Wait until all that was told is done; the last answer. Raises the first error among them."""
-        self._pgconn.send_flush_request()
+        """Wait until all that was told is done; the last answer. Raises the first error among them.
+
+        A request to flush would do. But then the server takes us for busy, and a worker that is stopped or cut off just
+        now would keep its locks for ever; behind the end of a batch we count as idle, and that has a limit.
+        """
+        self._sync()
         return self._collect()
 
     def end(self, query: str) -> None:
@@ -152,17 +156,18 @@ class Pipe:
                     raise
 
     def _collect(self) -> PGresult | None:
-        """The answers to all that is due, of which the last; or, when all have come, the first error."""
+        """The answers to all that is due; that of the last statement or, when all have come, the first error."""
         self._flush()
         failed: psycopg.Error | None = None
         result: PGresult | None = None
         while self._due:
             due = self._due.popleft()
-            result = self._next()
+            answer = self._next()
             if due is not SYNC:
+                result = answer
                 self._skip_end()
-            if result.status in (ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED):
-                failed = failed or self._error(result)
+            if answer.status in (ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED):
+                failed = failed or self._error(answer)
                 if isinstance(due, tuple):
                     self._prepared.pop(due, None)
         if failed is not None:

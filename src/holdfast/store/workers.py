@@ -4,7 +4,7 @@ from typing import cast
 
 import msgspec
 
-from holdfast.model.errors import Conflict
+from holdfast.model.errors import DeclaredDead
 from holdfast.model.identity import Identity
 from holdfast.store.database import Transaction
 
@@ -26,6 +26,7 @@ class Worker(msgspec.Struct, frozen=True):
     ended_at: int | None
     end_reason: str | None
     cleared_at: int | None = None
+    leaving_at: int | None = None
 
     @property
     def identity(self) -> Identity:
@@ -48,7 +49,7 @@ def register(tx: Transaction, worker_id: str, kind: str, identity: Identity, *, 
 
 
 def beat(tx: Transaction, worker_id: str, *, at: int, stalled_since: int | None = None) -> int:
-    """One sign of life; the new count. Raises Conflict if the worker was declared dead: it must stop."""
+    """One sign of life; the new count. Raises DeclaredDead if the worker was: it must stop."""
     row = tx.one("workers.beat", id=worker_id, at=at, stalled_since=stalled_since)
     if row is None:
         raise _declared_dead(worker_id)
@@ -56,14 +57,14 @@ def beat(tx: Transaction, worker_id: str, *, at: int, stalled_since: int | None 
 
 
 def refuse_the_dead(tx: Transaction, worker_id: str) -> None:
-    """Raises Conflict if the worker was declared dead: it must stop."""
+    """Raises DeclaredDead if the worker was: it must stop."""
     worker = get(tx, worker_id)
     if worker is not None and worker.ended_at is not None:
         raise _declared_dead(worker_id)
 
 
-def _declared_dead(worker_id: str) -> Conflict:
-    return Conflict(f"{worker_id} was declared dead while it lived; it holds no session any more and must stop")
+def _declared_dead(worker_id: str) -> DeclaredDead:
+    return DeclaredDead(f"{worker_id} was declared dead while it lived; it holds no session any more and must stop")
 
 
 def bury(tx: Transaction, worker_id: str, reason: str, *, at: int) -> list[str]:
@@ -74,6 +75,11 @@ def bury(tx: Transaction, worker_id: str, reason: str, *, at: int) -> list[str]:
     if tx.one("workers.end", id=worker_id, reason=reason, at=at) is None:
         return []
     return [cast("str", row[0]) for row in tx.all("leases.free_all", worker=worker_id)]
+
+
+def announce(tx: Transaction, worker_id: str, *, at: int) -> None:
+    """Say that a worker is about to leave. It lives, and holds what it holds, until it has."""
+    tx.run("workers.announce", id=worker_id, at=at)
 
 
 def uncleared(tx: Transaction, after: str = "", limit: int = 100) -> list[Worker]:

@@ -27,6 +27,7 @@ CREATE TABLE worker (
   ended_at INTEGER,
   end_reason TEXT,
   cleared_at INTEGER,
+  leaving_at INTEGER,
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT, WITHOUT ROWID;
 

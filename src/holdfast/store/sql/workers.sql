@@ -15,6 +15,10 @@ UPDATE worker SET ended_at = :at, end_reason = :reason
 WHERE id = :id AND ended_at IS NULL
 RETURNING id;
 
+-- name: announce
+-- A worker is about to leave.
+UPDATE worker SET leaving_at = :at WHERE id = :id AND ended_at IS NULL;
+
 -- name: uncleared
 -- Ended workers whose sessions have not all been seen to, a page at a time.
 SELECT * FROM worker WHERE ended_at IS NOT NULL AND cleared_at IS NULL AND id > :after ORDER BY id LIMIT :limit;

@@ -1,12 +1,14 @@
 -- name: settings
 -- What every promise rests on, for one connection. Whoever waits for a lock gives up after a while; a transaction whose
--- worker was cut off is ended by the server, so that nobody waits for it for ever.
+-- worker was cut off is ended by the server, so that nobody waits for it for ever. In a pipeline the server does not count
+-- as idle; there it is the line on which nothing is acknowledged any more that ends it.
 SELECT
   set_config('lock_timeout', :lock_timeout, false),
   set_config('idle_in_transaction_session_timeout', :idle_timeout, false),
   set_config('tcp_keepalives_idle', '20', false),
   set_config('tcp_keepalives_interval', '5', false),
   set_config('tcp_keepalives_count', '3', false),
+  set_config('tcp_user_timeout', '20000', false),
   CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
     THEN set_config('synchronous_commit', 'on', false) END;
 
@@ -15,6 +17,14 @@ SELECT
 SELECT current_setting('server_version_num'), current_setting('server_encoding'), current_setting('fsync'),
   current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('transaction_read_only'),
   current_setting('lc_ctype');
+
+-- name: backends
+-- The lines that this server knows of.
+SELECT pid FROM pg_stat_activity WHERE datname = current_database();
+
+-- name: clock
+-- The server's time, in microseconds since 1970 UTC.
+SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT);
 
 -- name: begin
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;

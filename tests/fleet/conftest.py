@@ -1,0 +1,59 @@
+"""A store in a real PostgreSQL, and workers that are gone at the end of the test, whatever became of them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet.fleet import Talking, Worker
+from tests.postgres.cluster import Cluster, cluster
+
+NewWorker = Callable[..., Worker]
+NewCrowd = Callable[..., Talking]
+
+
+@pytest.fixture
+def store() -> str:
+    """The address of an empty database."""
+    return cluster().new_database()
+
+
+@pytest.fixture(scope="module")
+def durable() -> Iterator[Cluster]:
+    """A server that flushes, for those who kill it."""
+    made = Cluster(durable=True)
+    made.start()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def new_worker(stack: ExitStack, tmp_path: Path) -> NewWorker:
+    """Starts a worker on a machine of that name."""
+
+    def start(name: str, store: str, **more: Any) -> Worker:
+        worker = Worker(tmp_path, name, store, **more)
+        stack.callback(worker.close)
+        return worker
+
+    return start
+
+
+@pytest.fixture
+def new_crowd(stack: ExitStack) -> NewCrowd:
+    """Starts a crowd that talks to these addresses."""
+
+    def start(*urls: str, **more: Any) -> Talking:
+        crowd = Talking(urls, **more)
+        stack.callback(crowd.close)
+        return crowd
+
+    return start
