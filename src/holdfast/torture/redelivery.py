@@ -16,7 +16,8 @@ from holdfast.torture.start import started
 SESSIONS = 3
 EACH = 6
 """Requests to each session."""
-LONGEST_LIFE = 0.3
+LONGEST_LIFE = 0.03
+"""Seconds that a courier goes on at most after it has brought what it was let bring; repeats are quick."""
 Brought = dict[str, list[str]]
 """The turns that a request was answered with, as far as somebody was told."""
 
