@@ -33,6 +33,7 @@ async def redelivery(stage: Stage, outcome: Outcome) -> None:
             requests = [[one, f"{number}-{one[-4:]}"] for one in ids for number in range(EACH)]
             for _ in range(max(1, stage.rounds // 2)):
                 await asyncio.gather(*(_bring(stage, requests, brought, outcome, killed=True) for _ in range(2)))
+                await scene.see_to_everything()  # a turn that brings down one worker after another would be given up
             await _bring(stage, requests, brought, outcome, killed=False)
             await scene.see_to_everything()
             await _check(database, requests, brought, outcome)
