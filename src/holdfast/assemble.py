@@ -188,7 +188,13 @@ def _equip(engine: Engine, settings: Settings, models: Models, registry: Registr
     engine.processes = registry
     if settings.agent.titles:
         engine.titles = Titles(ground, models.ask, lambda model: choose.parse(model).provider in UNTALENTED)
-    engine.resets = Resets(ground, policies(settings, tz), registry, on_reset=settings.processes.on_reset)
+    engine.resets = Resets(
+        ground,
+        policies(settings, tz),
+        registry,
+        on_reset=settings.processes.on_reset,
+        home=settings.gateway.home_channel,
+    )
     engine.chores = (_seen_to(registry), engine.resets.sweep)
 
 

@@ -12,7 +12,7 @@ from tests.api.native import Listener, begin, say
 from tests.api.serving import BRISKLY, Server
 from tests.crash.effort import ROUNDS as WANTED
 
-ROUNDS = WANTED or 25
+ROUNDS = WANTED or 12
 
 
 @pytest.mark.crash

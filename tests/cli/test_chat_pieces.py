@@ -181,7 +181,7 @@ def test_a_short_paste_goes_into_the_line_and_a_long_one_stands_there_as_a_mark(
     mark = board.take(long)
 
     assert board.take("two\r\nlines\rmore") == "two\nlines\nmore"
-    assert mark == "[pasted #1: 5,000 characters, 1 lines]"
+    assert mark == "[pasted #1: 5,000 characters, 1 line]"
     assert board.expand(f"before {mark} after") == f"before {long} after"
     assert board.expand("[pasted #7: typed by hand]") == "[pasted #7: typed by hand]"
 

@@ -33,7 +33,7 @@ def test_people_are_told_what_was_checked_and_where_things_are(holdfast: Holdfas
     backed_up = holdfast("backup", str(file))
     restored = holdfast("restore", str(file), "--replace")
 
-    assert str(file) in backed_up.out and "1 sessions, 8 events" in backed_up.out
+    assert str(file) in backed_up.out and "1 session, 8 events" in backed_up.out
     assert "what was there before is in" in restored.out and "every hash checked" in restored.out
 
 

@@ -1,5 +1,8 @@
 """Nothing is deleted silently: trash, restore, prune."""
 
+import json
+from pathlib import Path
+
 from tests.cli.conftest import Holdfast
 from tests.cli.seed import Seed
 
@@ -79,5 +82,49 @@ def test_people_see_what_would_go_and_that_nothing_went(holdfast: Holdfast, seed
 
     ran = holdfast("sessions", "prune")
     assert "old notes" in ran.out and "--yes" in ran.err
-    assert "removed 1 sessions" in holdfast("sessions", "prune", "--yes").err
+    assert "removed 1 session " in holdfast("sessions", "prune", "--yes").err
     assert "nothing has lain in the trash" in holdfast("sessions", "prune").err
+
+
+def test_pruning_finishes_what_a_crash_cut_off_and_touches_no_other_folder(holdfast: Holdfast, seed: Seed) -> None:
+    first, second, kept = seed.sessions(3)
+    files = holdfast.home / "files"
+    for session_id in (first, second, kept):
+        (files / session_id).mkdir(parents=True)
+        (files / session_id / "photo.png").write_bytes(b"x")
+    (files / "not ours").mkdir()
+    seed.trash(first, days_ago=40)
+    assert holdfast("sessions", "prune", "--yes").code == 0
+    assert not (files / first).exists()
+
+    # A process that died between the store and the folders leaves this behind; one that died before leaves the other.
+    (files / first).mkdir()
+    notes = holdfast.home / "pruning"
+    (notes / first).write_text(json.dumps([f"files/{first}"]))
+    (notes / kept).write_text(json.dumps([f"files/{kept}"]))
+    seed.trash(second, days_ago=40)
+    assert holdfast("sessions", "prune", "--yes").code == 0
+
+    assert sorted(path.name for path in files.iterdir()) == sorted([kept, "not ours"])
+    assert list(notes.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_removed_is_an_error_and_tried_again(
+    holdfast: Holdfast, seed: Seed, tmp_path: Path
+) -> None:
+    session_id = seed.session()
+    folder, elsewhere = holdfast.home / "files" / session_id, tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "thesis").write_text("x")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.symlink_to(elsewhere)
+    seed.trash(session_id, days_ago=40)
+
+    ran = holdfast("sessions", "prune", "--yes")
+    assert ran.code == 5 and f"{folder} could not be removed" in ran.err
+    assert (elsewhere / "thesis").exists(), "a link is not followed"
+
+    folder.unlink()
+    folder.mkdir()
+    assert holdfast("sessions", "prune", "--yes").code == 0
+    assert not folder.exists()

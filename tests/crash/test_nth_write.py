@@ -17,6 +17,8 @@ from tests.crash.writer import DATABASE
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(effort.limit(10))]
 
 KILLED = -9
+STRIDE = 1 if effort.ROUNDS else 3
+"""By default every third call of the variants that move the WAL more often than people's stores do."""
 CASES = [
     *(("everything", phase) for phase in PHASES),
     *((variant, phase) for variant in ("checkpoints", "truncations") for phase in ("main", "close")),
@@ -55,7 +57,8 @@ def test_a_process_killed_before_any_call_loses_nothing_it_acknowledged(
     variant: str, phase: str, reference_of: Callable[[str], Reference], tmp_path: Path
 ) -> None:
     reference = reference_of(variant)
-    tries = [(call, n) for call in CHANGING for n in range(1, reference.count(phase, call) + 1)]
+    step = STRIDE if variant != "everything" else 1
+    tries = [(call, n) for call in CHANGING for n in range(1, reference.count(phase, call) + 1, step)]
 
     def die(call: str, n: int) -> Run:
         home = tmp_path / f"{call}-{n}"

@@ -20,7 +20,7 @@ from tests.fakes.openai_server import OpenAiServer
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 STORMS = 4
-ROUNDS = max(STORMS, int(os.environ.get("HOLDFAST_TEST_ROUNDS", "200"))) // STORMS
+ROUNDS = max(STORMS, int(os.environ.get("HOLDFAST_TEST_ROUNDS", "100"))) // STORMS
 KEY = "storm"
 
 

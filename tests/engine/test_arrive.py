@@ -371,3 +371,68 @@ async def test_promises_1_and_6_a_crash_at_any_commit_of_a_turn_with_a_clients_t
     finally:
         await after.engine.close()
         await after.database.close()
+
+
+FAILS = Step(fail="refused", message="not now")
+HISTORY = (user("one"), assistant("First."), user("two"))
+
+
+@pytest.mark.parametrize(
+    ("how", "again"),
+    [
+        ({"channel": "key:me"}, HISTORY),
+        ({"channel": "key:me"}, (user("two"),)),
+        ({}, HISTORY),
+    ],
+)
+async def test_a_request_that_failed_and_comes_again_takes_its_own_place(
+    tmp_path: Path, stages: list[Stage], how: dict[str, str], again: tuple[Given, ...]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, Step(say="First."), FAILS, FAILS, Step(say="Second.")))
+    first, _ = await send(stage, user("one"), **how)
+    outcomes = []
+    for _ in range(3):
+        arrived, events = await send(stage, *again, **how)
+        outcomes.append(next(event.outcome for event in events if isinstance(event, TurnEnded)))
+
+        assert arrived.admission.session.id == first.admission.session.id
+        assert arrived.forked_from is None
+
+    assert outcomes == ["failed", "failed", "done"]
+    assert [text_of(message.parts) for message in stage.requests[-1].messages] == ["one", "First.", "two"]
+    log = await stage.log(first.admission.session.id)
+    assert spoken(log).count("UserSaid: two") == 3, "the log keeps every attempt"
+
+
+async def test_a_result_of_the_clients_tool_whose_turn_failed_can_be_sent_again(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, ASKS, FAILS, Step(say="It rains.")))
+    first, said = await send(stage, user("weather?"), channel="key:me", terms=WEATHER)
+    call = call_of(said)
+    history = (user("weather?"), assistant("Let me ask.", call), tool(call.id, "Rain."))
+
+    await send(stage, *history, channel="key:me", terms=WEATHER)
+    again, events = await send(stage, *history, channel="key:me", terms=WEATHER)
+
+    assert reply(events) == "It rains."
+    assert again.admission.session.id == first.admission.session.id
+    assert [message.role for message in stage.requests[-1].messages] == ["user", "assistant", "tool"]
+
+
+async def test_other_words_after_a_failure_do_not_take_its_place(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, FAILS, Step(say="Both.")))
+    await send(stage, user("one"), channel="key:me")
+    await send(stage, user("two"), channel="key:me")
+
+    assert [text_of(message.parts) for message in stage.requests[-1].messages] == ["one", "two"]
+
+
+async def test_a_turn_in_which_a_tool_was_run_is_not_taken_back(tmp_path: Path, stages: list[Stage]) -> None:
+    step = Step(say="Looking.", call=(Call(name="note", arguments={"text": "x"}),))
+    stages.append(stage := await set_up(tmp_path, step, FAILS, Step(say="Done.")))
+    await send(stage, user("one"), channel="key:me")
+    await send(stage, user("one"), channel="key:me")
+
+    roles = [message.role for message in stage.requests[-1].messages]
+    assert roles == ["user", "assistant", "tool", "user"]

@@ -11,7 +11,7 @@ import pytest
 from holdfast.engine.calendar import Policies, Policy
 from holdfast.engine.reset import Resets
 from holdfast.identity import identity
-from holdfast.model.errors import Busy, Invalid, NotFound
+from holdfast.model.errors import Busy, Invalid, NotFound, Unavailable
 from holdfast.model.event import (
     Ended,
     ProcessesLeft,
@@ -25,7 +25,7 @@ from holdfast.model.times import micros
 from holdfast.processes.folder import Folder
 from holdfast.processes.registry import Limits, Registry
 from holdfast.providers.scripted import Call, Step
-from holdfast.store import aliases, approvals, processes, resets, sessions
+from holdfast.store import aliases, approvals, outbox, platforms, processes, resets, sessions
 from tests.crash.programs import wait_until
 from tests.engine.stage import set_up
 from tests.fakes.clock import FakeClock
@@ -47,23 +47,14 @@ class Bench:
     def __init__(self, stage, clock, registry) -> None:
         self.stage, self.clock, self.registry = stage, clock, registry
         self.engine, self.database = stage.engine, stage.database
-        self.home: list[str] = []
-        self.told: list[tuple[str, str]] = []
 
     def policy(self, mode: str, on_reset: str = "warn", **channels: Policy) -> Resets:
-        async def tell_home(text: str) -> None:
-            self.home.append(text)
-
-        async def tell_channel(session, notice: str) -> None:
-            self.told.append((session.id, notice))
-
         self.engine.resets = Resets(
             self.engine.ground,
             policies(mode, **channels),
             self.registry,
             on_reset=on_reset,  # type: ignore[arg-type]
-            tell_home=tell_home,
-            tell_channel=tell_channel,
+            home="home:1",
         )
         return self.engine.resets
 
@@ -72,6 +63,10 @@ class Bench:
         session = await self.stage.session(channel=channel, source=opening.pop("source", "gateway"), **opening)
         await self.stage.play(session.id, "Hello")
         return session.id
+
+    async def told(self, platform: str) -> list[tuple[str | None, str]]:
+        """What waits to be delivered there: of each chat the first."""
+        return [(one.session_id, one.message.text) for one in await self.database.read(outbox.heads, platform)]
 
     async def current(self, channel: str = "telegram:1") -> str:
         return await self.database.read(aliases.current, channel)
@@ -91,6 +86,7 @@ async def bench(tmp_path, stages):
     stage = await set_up(tmp_path, *[Step(say="Yes.")] * 20, clock=clock)
     stages.append(stage)
     limits = Limits(ttl_seconds=int(48 * HOUR), output_bytes=1 << 20)
+    await stage.database.write(platforms.take, "telegram", stage.engine.ground.worker_id, at=clock.now())
     registry = Registry(stage.database, clock, identity(), tmp_path, {"PATH": os.environ["PATH"]}, limits)
     yield Bench(stage, clock, registry)
     for process in await stage.database.read(processes.live):
@@ -135,7 +131,37 @@ async def test_promise_15_an_idle_session_is_ended_with_a_reason_and_another_tak
         notice=f"A new session began: nothing was said for 2 h. The one before is kept as {old}; "
         "/undo-reset goes on with it, for a day.",
     )
-    assert bench.told == [(new, reset.notice)]
+    assert await bench.told("telegram") == [(new, reset.notice)]
+
+
+async def test_promise_15_the_notice_is_in_the_commit_of_the_reset(bench, monkeypatch):
+    sweeper = bench.policy("idle")
+    old = await bench.spoken()
+    bench.clock.pass_seconds(IDLE * MINUTE)
+
+    def broken(*given, **more):
+        raise Unavailable("the notice could not be kept")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox, "put", broken)
+        with pytest.raises(Unavailable, match="the notice"):
+            await sweeper.sweep()
+
+    assert await bench.current() == old, "no reset that nobody is told of"
+    assert await bench.events(old, Ended) == []
+    await sweeper.sweep()
+    assert [session for session, _ in await bench.told("telegram")] == [await bench.current()]
+
+
+async def test_a_channel_that_is_no_chat_is_told_nothing(bench):
+    sweeper = bench.policy("idle")
+    old = await bench.spoken("api:key")
+    bench.clock.pass_seconds(IDLE * MINUTE)
+
+    await sweeper.sweep()
+
+    assert await bench.current("api:key") != old
+    assert await bench.told("api") == []
 
 
 async def test_what_is_not_due_is_left_alone_and_a_reset_is_not_repeated(bench):
@@ -340,7 +366,7 @@ async def test_work_past_its_time_to_live_holds_nothing_back(bench, tmp_path):
     await sweeper.sweep()
 
     assert await bench.current() != old
-    assert "past its time to live of 2 d" in bench.home[0]
+    assert "past its time to live of 2 d" in (await bench.told("home"))[0][1]
 
 
 # the seed
@@ -380,7 +406,8 @@ async def test_promise_15_forgotten_servers_hold_nobody_hostage_and_a_build_does
         assert f"{server.id} `exec {sys.executable} -u -m http.server 0 --bind 127.0.0.1` (listens on 127.0.0.1:" in (
             reset.notice
         )
-    assert bench.home == ([reset.notice] if mode == "daily" else []), "the home channel is told at the daily reset"
+    told = [text for _, text in await bench.told("home")]
+    assert told == ([reset.notice] if mode == "daily" else []), "the home channel is told at the daily reset"
     assert len(await bench.registry.list()) == 2, "and they go on"
 
 
@@ -406,11 +433,11 @@ async def test_at_the_daily_reset_stale_processes_are_stopped_kept_or_reported(b
     await sweeper.sweep()
 
     assert await bench.current() != old
-    assert (len(await bench.registry.list()), len(bench.home)) == (alive, told)
+    assert (len(await bench.registry.list()), len(await bench.told("home"))) == (alive, told)
     after = await bench.database.read(processes.get, process.id)
     assert (after.end_reason or "").startswith("" if alive else f"ended at the reset of session {old}")
     word = "Ended with it" if on_reset == "stop" else "Still running from it"
-    assert f"{word}: {process.id} `sleep 300` (no sign of work for 24 h" in bench.told[0][1]
+    assert f"{word}: {process.id} `sleep 300` (no sign of work for 24 h" in (await bench.told("telegram"))[0][1]
 
 
 # undo

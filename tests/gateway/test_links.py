@@ -10,14 +10,14 @@ import pytest
 
 from holdfast.engine.together import stop
 from holdfast.gateway.deliver import Pace
-from holdfast.gateway.gateway import Gateway, Link, tell
+from holdfast.gateway.gateway import Gateway, Link
 from holdfast.gateway.port import Options, Platform
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.times import Clock
 from holdfast.settings import Gateway as GatewaySettings
 from holdfast.settings import Options as Given
 from holdfast.settings import Settings
-from holdfast.store import aliases, platforms, sessions, workers
+from holdfast.store import platforms, workers
 from holdfast.store.platforms import Platform as Row
 from holdfast.store.sqlite import open_sqlite
 from tests.engine.stage import Stage, set_up
@@ -193,35 +193,3 @@ async def test_a_home_channel_that_is_none_stops_the_start(tmp_path: Path, home:
 
     with pytest.raises(Invalid, match=why):
         Gateway(stage.engine, given, no_index, {"fake": connecting(FakeChannel())})  # type: ignore[dict-item]
-
-
-async def test_notices_reach_their_chat_and_the_home_channel(tmp_path: Path) -> None:
-    channel = FakeChannel()
-    async with opened(tmp_path, channel) as hall:
-        await channel.say("hello")
-        await hall.replies(1)
-        session_id = await hall.database.read(aliases.current, "fake:c1")
-        session = await hall.database.read(sessions.get, str(session_id))
-        resets = hall.stage.engine.resets
-        assert resets is not None
-        await resets.tell_channel(session, "A new session began.")
-        await tell(hall.stage.engine, "fake:home", "For the home channel.")
-        await hall.replies(3)
-
-    assert [(one.chat, one.text) for one in channel.arrived[1:]] == [
-        ("c1", "A new session began."),
-        ("home", "For the home channel."),
-    ]
-
-
-async def test_a_session_of_another_face_is_told_nothing_here(tmp_path: Path) -> None:
-    channel = FakeChannel()
-    async with opened(tmp_path, channel) as hall:
-        session = await hall.stage.session(channel="api:key")
-        resets = hall.stage.engine.resets
-        assert resets is not None
-        await resets.tell_channel(session, "for nobody")
-        await channel.say("hello")
-        replies = await hall.replies(1)
-
-    assert "hello" in replies[0]

@@ -39,7 +39,9 @@ def with_processes(stage: Stage, clock: FakeClock, settings: Settings) -> Regist
     environment = {"PATH": os.environ["PATH"]}
     registry = Registry(stage.database, clock, identity(), settings.home, environment, limits)
     stage.engine.processes = registry
-    stage.engine.resets = Resets(stage.engine.ground, policies(settings, ""), registry)
+    stage.engine.resets = Resets(
+        stage.engine.ground, policies(settings, ""), registry, home=settings.gateway.home_channel
+    )
     return registry
 
 

@@ -229,6 +229,14 @@ async def test_export_writes_a_file_and_replaces_none(seat: TestSeat, tmp_path: 
     assert "exists already" in seat.last
 
 
+async def test_export_of_a_format_that_is_none_names_those_there_are(seat: TestSeat, tmp_path: Path) -> None:
+    await seat.say_text("Hello")
+    await run(seat, "/export pdf")
+
+    assert "there is no format 'pdf'; there are md, html, jsonl" in seat.last
+    assert not (tmp_path / "pdf").exists()
+
+
 async def test_a_title_is_cleaned_or_refused(seat: TestSeat) -> None:
     await seat.say_text("Hello")
     await run(seat, "/title  New\tname ")

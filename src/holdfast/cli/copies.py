@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli import face, render
 from holdfast.interop.visible import visible
+from holdfast.model.counted import counted
 
 if TYPE_CHECKING:
     from holdfast.store.workers import Worker
@@ -28,7 +29,7 @@ def backup(*, file: Path, force: bool, as_json: bool) -> None:
     counts = {"sessions": done.report.sessions, "events": done.report.events}
     if as_json:
         return render.document({"file": str(done.path), "bytes": done.bytes, **counts, "verified": True})
-    saved = f"{counts['sessions']} sessions, {counts['events']} events, {render.size(done.bytes)}"
+    saved = f"{counted(counts['sessions'], 'session')}, {counted(counts['events'], 'event')}, {render.size(done.bytes)}"
     return render.out(visible(f"{done.path}: {saved}; every hash checked"))
 
 
@@ -73,7 +74,9 @@ def restore(*, file: Path, replace: bool, as_json: bool) -> None:
     if saved_as is not None:
         damaged = " (damaged, as it was)" if done.saved_is_damaged else ""
         render.out(visible(f"what was there before is in {saved_as}{damaged}"))
-    return render.out(visible(f"restored {done.sessions} sessions, {done.events} events; every hash checked"))
+    return render.out(
+        visible(f"restored {counted(done.sessions, 'session')}, {counted(done.events, 'event')}; every hash checked")
+    )
 
 
 def _alive(now: int, stale_seconds: float) -> "Callable[[Worker], bool]":
@@ -134,7 +137,11 @@ def _move(url: str, *, as_json: bool) -> None:
     if as_json:
         counts = {"sessions": done.sessions, "events": done.events, "rows": done.rows}
         return render.document({"to": address, "store_id": done.store_id, **counts, "verified": True})
-    render.out(visible(f"{address}: {done.sessions} sessions, {done.events} events; every hash checked there"))
+    render.out(
+        visible(
+            f"{address}: {counted(done.sessions, 'session')}, {counted(done.events, 'event')}; every hash checked there"
+        )
+    )
     return render.out(
         visible(f"To use it: HOLDFAST_STORE={address}, or store in config.toml. The old store was not changed.")
     )

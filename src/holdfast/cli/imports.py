@@ -15,6 +15,7 @@ import click
 from holdfast.cli import errors, face, render
 from holdfast.interop.bring import Bringing, Given, Result
 from holdfast.interop.visible import visible
+from holdfast.model.counted import counted
 from holdfast.model.errors import Invalid
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _tell(result: Result, said: dict[str, str]) -> None:
         face.note(f"passed over: {result.ignored}")
     elif result.merged is not None:
         session = result.merged.session
-        events = f"({session.seq} events, {session.summary.message_count} messages)"
+        events = f"({counted(session.seq, 'event')}, {counted(session.summary.message_count, 'message')})"
         render.out(f"{session.id} {said[result.merged.outcome]} {events}")
         _tell_trash(session)
     elif result.taken is not None:

@@ -15,6 +15,7 @@ from holdfast.engine.why import Why, explain, owner_of
 from holdfast.identity import identity
 from holdfast.interop import reports
 from holdfast.interop.visible import visible
+from holdfast.model.counted import counted
 from holdfast.model.session import Session
 from holdfast.settings import Settings
 from holdfast.store import approvals, log, resets, workers
@@ -74,7 +75,7 @@ def _report(found: Sweep, *, as_json: bool) -> None:
         return
     for deed in found.deeds:
         render.out(visible(f"{deed.what}: {deed.session_id or deed.worker_id} ({deed.evidence})"))
-    render.out(f"{len(found.workers)} workers looked at, {len(found.deeds)} things done")
+    render.out(f"{counted(len(found.workers), 'worker')} looked at, {counted(len(found.deeds), 'thing')} done")
 
 
 @click.command()

@@ -6,6 +6,7 @@ import click
 
 from holdfast.cli import errors, face, render
 from holdfast.interop.visible import visible
+from holdfast.model.counted import counted
 from holdfast.store import sessions
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def verify(ctx: click.Context, *, refs: tuple[str, ...], as_json: bool) -> None:
         for one in report.problems:
             render.out(visible(f"{one.session_id or 'the store'}: {one.what}"))
         faults = f"{len(report.problems)} problems" if report.problems else "everything is as it was written"
-        render.out(f"{report.sessions} sessions, {report.events} events: {faults}")
+        render.out(f"{counted(report.sessions, 'session')}, {counted(report.events, 'event')}: {faults}")
     if not report.ok:
         ctx.exit(errors.FAILED)
 

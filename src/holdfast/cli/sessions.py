@@ -8,6 +8,7 @@ from holdfast.cli import face, render
 from holdfast.cli.lazy import LazyGroup
 from holdfast.interop import shapes
 from holdfast.interop.visible import visible
+from holdfast.model.counted import counted
 from holdfast.model.entry import Entry
 from holdfast.model.event import Source
 from holdfast.model.message import Message, Reasoning
@@ -151,7 +152,7 @@ def show(*, ref: str, events: bool, as_json: bool) -> None:
 def _show_session(session: Session) -> None:
     summary = session.summary
     render.out(render.strong(visible(summary.title or summary.preview or session.id)))
-    facts = [session.id, session.state, summary.model, f"{summary.message_count} messages", f"seq {session.seq}"]
+    facts = [session.id, session.state, summary.model, counted(summary.message_count, "message"), f"seq {session.seq}"]
     if summary.trashed_at is not None:
         facts.append("in the trash")
     render.out(render.faint(visible(" · ".join(fact for fact in facts if fact))))

@@ -1,16 +1,15 @@
 """`holdfast sessions`: into the trash, out of it, and away for good."""
 
-import asyncio
-import shutil
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli import face, render
 from holdfast.interop import shapes
+from holdfast.model.counted import counted
 from holdfast.model.session import Session
 from holdfast.model.times import DAY
-from holdfast.store import processes, sessions
+from holdfast.store import sessions
 from holdfast.store.database import Transaction
 from holdfast.store.sessions import Found, Prunable
 
@@ -78,31 +77,21 @@ def prune(*, trashed_days: int, yes: bool, as_json: bool) -> None:
     rows = [(one.id, render.day(one.trashed_at), str(one.message_count), one.title or one.preview) for one in found]
     render.table(("ID", "TRASHED", "MESSAGES", "TITLE"), rows, stretch=3)
     if yes:
-        return face.note(f"removed {len(found)} sessions for good; {render.size(freed)} given back")
+        return face.note(f"removed {counted(len(found), 'session')} for good; {render.size(freed)} given back")
     return face.note("nothing was removed; --yes removes these for good")
 
 
 async def _prune(app: "App", trashed_days: int, *, remove: bool) -> tuple[list[Prunable], int]:
-    """What would be removed, or was. Each session goes in a write of its own, so that nobody waits long."""
+    """What would be removed, or was."""
+    from holdfast.cli import pruning
     from holdfast.store import space
 
     before = app.clock.now() - trashed_days * DAY
     found = await app.database.read(lambda tx: sessions.prunable(tx, before=before))
     if not remove:
         return found, 0
-    gone = [one for one in found if await _remove(app, one.id, before)]
-    return gone, await space.reclaim(app.database)
-
-
-async def _remove(app: "App", session_id: str, before: int) -> bool:
-    """Remove a session and then its files: those people sent, long output, and the folders of its processes, all of which have ended."""
-    home = app.settings.home
-    ran = await app.database.read(processes.of_session, session_id)
-    if not await app.database.write(sessions.prune, session_id, before=before):
-        return False
-    for folder in (home / "files" / session_id, *(home / "processes" / process.id for process in ran)):
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    return True
+    gone = set(await pruning.remove(app, [one.id for one in found], before))
+    return [one for one in found if one.id in gone], await space.reclaim(app.database)
 
 
 def _shape(one: Prunable) -> shapes.Json:

@@ -9,6 +9,7 @@ from holdfast.dashboard.desk import Desk, of
 from holdfast.dashboard.forms import done, fields, needed, number
 from holdfast.dashboard.session import read
 from holdfast.engine.opening import Opening
+from holdfast.model.counted import counted
 from holdfast.model.errors import Conflict, Invalid, NotFound
 from holdfast.model.event import CompactionFailed
 from holdfast.model.session import Session
@@ -110,7 +111,7 @@ async def uncompact(desk: Desk, session: Session, request: Request) -> Done:
 
 async def undo(desk: Desk, session: Session, request: Request) -> Done:
     taken = await desk.engine.rewind(session.id)
-    return f"{taken.messages} messages were taken back; the log keeps them", f"/ui/s/{session.id}"
+    return f"{counted(taken.messages, 'message')} were taken back; the log keeps them", f"/ui/s/{session.id}"
 
 
 async def trash(desk: Desk, session: Session, request: Request) -> Done:

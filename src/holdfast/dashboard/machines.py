@@ -7,6 +7,7 @@ from holdfast.dashboard import pages
 from holdfast.dashboard.desk import Desk, of
 from holdfast.dashboard.forms import done
 from holdfast.engine.janitor import Janitor, Pace, first_look
+from holdfast.model.counted import counted
 from holdfast.model.errors import NotFound
 from holdfast.processes.registry import Registry
 from holdfast.store import workers as stored
@@ -64,7 +65,7 @@ async def sweep(request: Request) -> Response:
     pace = Pace(liveness.stale_seconds, liveness.sweep_seconds, desk.settings.api.idle_minutes)
     janitor = Janitor(desk.engine.ground, desk.ours, pace, desk.engine.take_up, desk.engine.chores)
     found = await janitor.sweep()
-    words = f"{len(found.workers)} workers looked at, {len(found.deeds)} things done"
+    words = f"{counted(len(found.workers), 'worker')} looked at, {counted(len(found.deeds), 'thing')} done"
     return done(request, words, "/ui/workers")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.engine.why import decided
+from holdfast.model.counted import counted
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAnswered,
@@ -190,7 +191,7 @@ class Story:
             case ProcessStarted() as event:
                 item.label, item.detail = f"Process {event.process_id} started", event.command
             case Imported() as event:
-                item.label = f"{event.messages} messages imported from {event.format}"
+                item.label = f"{counted(event.messages, 'message')} imported from {event.format}"
             case Recovered() | Ended():
                 item.state = "loud"
             case _:

@@ -4,14 +4,15 @@ The rules, in this order. A key that was used before leads to its turn. Messages
 session are input from where the log ends. Messages without an answer of the model are all input, unless they
 come under another system text: then they are a side request, answered in a session of its own. Anything else is an
 edited history, and becomes a fork. A request that names no session is matched by its history or begins a new one.
-A request that goes on from a turn is all input; if others have gone on from it before, it goes on in a fork.
+A request that goes on from a turn is all input; if others have gone on from it before, it goes on in a fork. One that
+repeats a request that failed takes its place.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.engine import branches
+from holdfast.engine import branches, repeats
 from holdfast.engine.admit import Admission, Words, admit
 from holdfast.engine.branches import Edited, Extended, Given
 from holdfast.model.errors import Conflict, Invalid, KeyReused, NotFound
@@ -121,6 +122,8 @@ def _target(tx: Transaction, arrival: Arrival, at: int) -> _Target:
     if arrival.after is not None:
         return _following(tx, arrival, arrival.after, at)
     session = _named(tx, arrival)
+    if session is not None:
+        session = repeats.take_back(tx, session, arrival.messages, at=at)
     answered = any(given.role == "assistant" for given in arrival.messages)
     found: Extended | Edited | None
     if session is not None:
@@ -131,7 +134,7 @@ def _target(tx: Transaction, arrival: Arrival, at: int) -> _Target:
             return _Target(session)
     else:
         named = arrival.channel is not None
-        found = None if named else branches.of_caller(tx, arrival.caller, arrival.messages)
+        found = None if named else _matched(tx, arrival, at)
     match found:
         case Extended():
             return _Target(found.session, found.known)
@@ -141,9 +144,19 @@ def _target(tx: Transaction, arrival: Arrival, at: int) -> _Target:
             return _begin(tx, arrival, at)
 
 
+def _matched(tx: Transaction, arrival: Arrival, at: int) -> Extended | Edited | None:
+    """Where the messages of a request that names no session go on."""
+    found = branches.of_caller(tx, arrival.caller, arrival.messages)
+    if isinstance(found, Edited):
+        session = sessions.get(tx, found.place.session_id)
+        if repeats.take_back(tx, session, arrival.messages, at=at) is not session:
+            return branches.of_caller(tx, arrival.caller, arrival.messages)
+    return found
+
+
 def _following(tx: Transaction, arrival: Arrival, after: After, at: int) -> _Target:
     """The session of the turn, if that is its newest, else a fork that ends with it. Raises NotFound, or Conflict while it is open."""
-    session = sessions.get(tx, after.session_id)
+    session = repeats.take_back(tx, sessions.get(tx, after.session_id), arrival.messages, at=at)
     place = turns.find(tx, session.id, after.turn_id)
     if session.summary.trashed_at is not None or place is None:
         raise NotFound(f"there is no turn {after.turn_id} to go on from")

@@ -10,7 +10,7 @@ at when it is next spoken to or opened.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC
 from typing import Literal
 
@@ -18,14 +18,16 @@ from holdfast.engine.calendar import Due, Policies, Policy, coming, due
 from holdfast.engine.hand import Ground
 from holdfast.engine.janitor import Deed
 from holdfast.engine.processes import Processes, Running
+from holdfast.engine.replies import OUT
 from holdfast.model.errors import Busy, Unavailable
 from holdfast.model.event import ProcessesLeft, Renewed, ResetSkipped
-from holdfast.model.ids import SESSION
+from holdfast.model.ids import SESSION, derive
 from holdfast.model.process import Process
 from holdfast.model.session import Session
 from holdfast.model.times import iso
-from holdfast.store import processes, resets, sessions
+from holdfast.store import outbox, platforms, processes, resets, sessions
 from holdfast.store.database import Transaction
+from holdfast.store.outbox import Message
 from holdfast.store.resets import Held
 
 logger = logging.getLogger(__name__)
@@ -36,18 +38,6 @@ CHAT = "cli"
 COMMAND_CHARS = 80
 NEVER = Policies(Policy("none", 120, 6, UTC))
 """Nothing is reset but by hand."""
-
-Tell = Callable[[str], Awaitable[None]]
-TellChannel = Callable[[Session, str], Awaitable[None]]
-
-
-async def tell_the_log(text: str) -> None:
-    """Where there is no home channel, its messages go to the log."""
-    logger.warning("for the home channel: %s", text)
-
-
-async def tell_nobody(session: Session, notice: str) -> None:
-    """Where nobody can be reached the notice stands in the session's log."""
 
 
 class Resets:
@@ -60,17 +50,14 @@ class Resets:
         registry: Processes | None,
         *,
         on_reset: OnReset = "warn",
-        tell_home: Tell = tell_the_log,
-        tell_channel: TellChannel = tell_nobody,
+        home: str | None = None,
     ) -> None:
         self._ground = ground
         self._policies = policies
         self._registry = registry
         self._on_reset = on_reset
-        self.tell_home = tell_home
-        """Filled by whoever can reach the home channel."""
-        self.tell_channel = tell_channel
-        """Filled by whoever can reach the channel of a session: tells it the notice of the new session."""
+        self._home = home
+        """The channel that is told of what still runs from a session that was reset."""
 
     def ever(self, channel: str) -> bool:
         """Whether sessions of the channel are ever reset by themselves."""
@@ -126,18 +113,31 @@ class Resets:
             notice=notice,
             processes=tuple(process.id for process, _ in running),
         )
+        warn = bool(running) and found.rule == "daily" and self._on_reset == "warn"
+        new_id, at = self._ground.ids.make(SESSION), self._ground.clock.now()
+
+        def work(tx: Transaction) -> Session:
+            renewed = resets.renew(tx, session, new_id, reset, at=at)
+            self._tell(tx, renewed, notice, at, home=warn)
+            return renewed
+
         try:
-            renewed = await self._ground.database.write(
-                resets.renew, session, self._ground.ids.make(SESSION), reset, at=self._ground.clock.now()
-            )
+            renewed = await self._ground.database.write(work)
         except Busy:  # somebody spoke, or another worker has done it
             return None, ""
         logger.info("session %s was reset: %s; %s takes its place", session.id, found.reason, renewed.id)
-        await self.tell_channel(renewed, notice)
         await self._stop(stopping, f"ended at the reset of session {session.id}")
-        if running and found.rule == "daily" and self._on_reset == "warn":
-            await self.tell_home(notice)
+        if warn and self._home is None:
+            logger.warning("for the home channel: %s", notice)
         return renewed, ""
+
+    def _tell(self, tx: Transaction, renewed: Session, notice: str, at: int, *, home: bool) -> None:
+        """Have the notice delivered to the session's chat, if it is one, and to the home channel."""
+        channel = renewed.summary.channel or ""
+        chats = [channel] if platforms.get(tx, channel.partition(":")[0]) is not None else []
+        for where in chats + ([self._home] if home and self._home is not None else []):
+            out = derive(OUT, at, f"{renewed.id}@{where}")
+            outbox.put(tx, out, outbox.address_of(where), Message(text=notice), at=at, session_id=renewed.id)
 
     async def _skip(self, session: Session, found: Due, obstacle: str | None, blocking: Sequence[Running]) -> str:
         """Write down why the reset does not take place, if that is news; the reason, if it is."""

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.engine import replies
 from holdfast.engine.engine import Engine
 from holdfast.engine.together import all_of, stop, whole
 from holdfast.gateway import rules
@@ -18,10 +17,8 @@ from holdfast.gateway.port import Connect, Options, Platform, reason
 from holdfast.gateway.router import Router
 from holdfast.gateway.rules import Rules
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
-from holdfast.model.session import Session
 from holdfast.settings import Settings
 from holdfast.store import outbox, platforms
-from holdfast.store.outbox import Message
 
 if TYPE_CHECKING:
     from holdfast.store.search import SearchIndex
@@ -172,29 +169,11 @@ class Gateway:
 
     async def work(self) -> None:
         """Serve every platform until cancelled. One that fails does not touch the others."""
-        self._take_notices()
         tasks = [asyncio.create_task(link.work(), name="gateway") for link in self._links]
         try:
             await asyncio.gather(*tasks)
         finally:
             await stop(*tasks)
-
-    def _take_notices(self) -> None:
-        """Have notices of resets told in their chats, and those for the home channel there."""
-        if self._engine.resets is None:
-            return
-        self._engine.resets.tell_channel = self._tell_channel
-        if self._settings.gateway.home_channel is not None:
-            self._engine.resets.tell_home = self._tell_home
-
-    async def _tell_channel(self, session: Session, notice: str) -> None:
-        where = session.summary.channel or ""
-        if where.partition(":")[0] in self._settings.gateway.platforms:
-            await tell(self._engine, where, notice, session.id)
-
-    async def _tell_home(self, notice: str) -> None:
-        assert self._settings.gateway.home_channel is not None, "it was looked at"
-        await tell(self._engine, self._settings.gateway.home_channel, notice)
 
 
 def _check_home(settings: Settings) -> None:
@@ -205,11 +184,3 @@ def _check_home(settings: Settings) -> None:
     platform = outbox.address_of(home).platform
     if platform not in settings.gateway.platforms:
         raise Invalid(f"[gateway] home_channel: there is no [gateway.{platform}]")
-
-
-async def tell(engine: Engine, where: str, text: str, session_id: str | None = None) -> None:
-    """Have something told in a channel. Returns once it is safe; it is delivered by whoever serves the platform."""
-    ground = engine.ground
-    out, at = ground.ids.make(replies.OUT), ground.clock.now()
-    to = outbox.address_of(where)
-    await ground.database.write(outbox.put, out, to, Message(text=text), at=at, session_id=session_id)

@@ -5,6 +5,7 @@ from typing import get_args
 from holdfast.engine.why import Why, explain, owner_of
 from holdfast.identity import identity
 from holdfast.interop.visible import visible
+from holdfast.model.counted import counted
 from holdfast.model.errors import Invalid
 from holdfast.slash.lines import day
 from holdfast.slash.seat import Seat, session_of
@@ -44,7 +45,7 @@ async def status(seat: Seat, rest: str) -> None:
         ("title", summary.title or "none yet"),
         ("state", session.state),
         ("model", summary.model),
-        ("messages", f"{summary.message_count} in {summary.turn_count} turns, events up to {session.seq}"),
+        ("messages", f"{summary.message_count} in {counted(summary.turn_count, 'turn')}, events up to {session.seq}"),
         ("epoch", str(summary.epoch)),
         ("tokens", f"{summary.tokens_in:,} in, {summary.tokens_out:,} out"),
         ("open in", session.owner_worker or "nobody"),

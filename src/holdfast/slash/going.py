@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.engine.reset import Leaving
+from holdfast.model.counted import counted
 from holdfast.model.errors import Invalid
 from holdfast.model.session import Session, messages, standing
 from holdfast.slash.lines import day, message_lines, number, session_line
@@ -97,7 +98,7 @@ async def _chosen(seat: Seat) -> str | None:
 
 def _head(session: Session) -> str:
     summary = session.summary
-    return f"{summary.title or session.id} · {summary.model} · {summary.message_count} messages, all of them here"
+    return f"{summary.title or session.id} · {summary.model} · {counted(summary.message_count, 'message')}, all of them here"
 
 
 async def fork(seat: Seat, rest: str) -> None:

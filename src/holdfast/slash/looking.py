@@ -90,6 +90,8 @@ async def export(seat: Seat, rest: str) -> None:
     session_id = session_of(seat)
     form, _, name = rest.partition(" ")
     if form and form not in FORMATS:
+        if rest.isalnum():
+            raise Invalid(f"there is no format {rest!r}; there are {', '.join(FORMATS)}. A file's name has a dot in it")
         form, name = "", rest
     form = form or (suffix if (suffix := Path(name).suffix[1:]) in FORMATS else "md")
     path = _target(seat.workdir, name.strip() or f"{session_id}.{form}")

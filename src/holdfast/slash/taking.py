@@ -1,6 +1,7 @@
 """Commands that change what counts. The log keeps everything: each of them is an event in it."""
 
 from holdfast.interop.visible import one_line
+from holdfast.model.counted import counted
 from holdfast.model.event import CompactionFailed
 from holdfast.model.message import text_of
 from holdfast.slash.lines import number
@@ -14,7 +15,7 @@ async def undo(seat: Seat, rest: str) -> None:
     taken = await seat.engine.rewind(session_of(seat), count=number(rest, "a number of exchanges", 1))
     words = one_line(text_of(taken.parts))
     short = words if len(words) <= SHOWN else words[:SHOWN] + "…"
-    seat.tell(f"Taken back: {taken.messages} messages, from “{short}” on.")
+    seat.tell(f"Taken back: {counted(taken.messages, 'message')}, from “{short}” on.")
 
 
 async def retry(seat: Seat, rest: str) -> None:

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from holdfast.model.counted import counted
 from holdfast.model.errors import Invalid
 from holdfast.model.message import Image
 from holdfast.model.tool import Output, Scene
@@ -106,7 +107,7 @@ def _page(file: BinaryIO, asked: Asked, path: Path) -> str:
     if not number:
         return f"{path} is empty"
     if not shown:
-        raise Invalid(f"{path} has only {number:,} lines")
+        raise Invalid(f"{path} has only {counted(number, 'line')}")
     return "\n".join(shown)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.model.counted import counted
 from holdfast.model.errors import Invalid
 from holdfast.model.tool import Output, Scene
 from holdfast.tools.describe import spec
@@ -45,7 +46,7 @@ def _write(path: Path, content: str, name: str) -> str:
     lines = content.count("\n") + (not content.endswith("\n") and content != "")
     if not os.path.lexists(path):
         replace(path, content, None)
-        return f"created {name} with {lines:,} lines"
+        return f"created {name} with {counted(lines, 'line')}"
     before = regular(path)
     try:
         old, _ = read(path)
@@ -53,5 +54,5 @@ def _write(path: Path, content: str, name: str) -> str:
         old = None
     replace(path, content, before)
     if old is None:
-        return f"overwrote {name}, {before.st_size:,} bytes of no text or too long to compare, with {lines:,} lines"
-    return f"overwrote {name} with {lines:,} lines\n{diff(old, content, name)}"
+        return f"overwrote {name}, {before.st_size:,} bytes of no text or too long to compare, with {counted(lines, 'line')}"
+    return f"overwrote {name} with {counted(lines, 'line')}\n{diff(old, content, name)}"

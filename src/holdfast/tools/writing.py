@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from holdfast.model.counted import counted
 from holdfast.model.errors import Invalid
 from holdfast.model.tool import Output, Scene
 from holdfast.tools.paths import regular, resolve, shown
@@ -148,7 +149,7 @@ def diff(old: str, new: str, name: str) -> str:
     if gone == come == 0:
         return "nothing changed"
     if max(gone, come) > COMPARED_LINES:
-        return f"{gone:,} lines from line {start + 1:,} on gave way to {come:,} lines"
+        return f"{counted(gone, 'line')} from line {start + 1:,} on gave way to {counted(come, 'line')}"
     # Only the part that differs is compared, with the usual three lines around it.
     first, beyond = max(0, start - 3), min(3, stop) - stop
     old_part, new_part = before[first : len(before) + beyond], after[first : len(after) + beyond]

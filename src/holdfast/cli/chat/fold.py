@@ -3,6 +3,7 @@
 import json
 
 from holdfast.interop.visible import one_line
+from holdfast.model.counted import counted
 from holdfast.model.message import ToolCall
 
 FIRST, LAST = 8, 3
@@ -22,7 +23,7 @@ def folded(text: str, where: str, *, first: int = FIRST, last: int = LAST) -> st
     short = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in kept]
     if cut:
         left = len(lines) - first - last
-        short.insert(first, f"… {left:,} more lines ({where})")
+        short.insert(first, f"… {counted(left, 'more line')} ({where})")
     elif short != kept:
         short.append(f"… {len(text):,} characters in all ({where})")
     return "\n".join(short)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from holdfast.cli.chat.state import State
 from holdfast.interop.visible import one_line
+from holdfast.model.counted import counted
 from holdfast.model.entry import Entry
 from holdfast.model.event import ModelSaid, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.session import Session, standing
@@ -40,7 +41,9 @@ def welcome(session: Session, state: State, worker_id: str) -> str:
     """Which session this is, that all of it is here, and whose it is."""
     count = session.summary.message_count
     title = f" “{one_line(session.summary.title)}”" if session.summary.title else ""
-    lines = [f"Session {session.id}{title}: {count} messages, all of them here (proved by hash {session.hash[:12]}…)"]
+    lines = [
+        f"Session {session.id}{title}: {counted(count, 'message')}, all of them here (proved by hash {session.hash[:12]}…)"
+    ]
     owner = state.owner
     if owner is not None and owner.id != worker_id:
         where = f"{owner.whereabouts}, since {day(owner.started_at)}"

@@ -5,6 +5,8 @@ A line editor that holds megabytes is slow at every key. So it holds a mark, and
 
 import re
 
+from holdfast.model.counted import counted
+
 MOST_LETTERS = 2_000
 MOST_LINES = 15
 STRANGE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
@@ -26,7 +28,7 @@ class Pasteboard:
         if len(text) <= MOST_LETTERS and lines <= MOST_LINES and not is_strange:
             return text
         self._texts.append(text)
-        what = "not all of it text" if is_strange else f"{lines:,} lines"
+        what = "not all of it text" if is_strange else counted(lines, "line")
         return f"[pasted #{len(self._texts)}: {len(text):,} characters, {what}]"
 
     def expand(self, line: str) -> str:
