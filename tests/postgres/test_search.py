@@ -8,13 +8,14 @@ import psycopg
 import pytest
 
 from holdfast.model.ids import Ids
+from holdfast.store import queries
 from holdfast.store.postgres import PostgresDatabase, open_postgres
 from holdfast.store.postgres_search import FULL, SearchTable, open_table
 from holdfast.store.search import Scope, SearchIndex
 from holdfast.store.searchfile import Piece
 from tests.fakes.clock import FakeClock
 from tests.postgres.cluster import cluster, name_of
-from tests.store.library import Library
+from tests.store.library import CountedDatabase, Library
 from tests.store.test_search import (  # noqa: F401 - collected here, with the fixtures of this module
     found,
     test_a_closed_index_says_so,
@@ -75,7 +76,7 @@ async def test_several_workers_fill_the_index_at_once(library: Library, database
 
     assert len(await another.search("word", limit=10_000)) == 1_500
     name = name_of(url)
-    words = cluster().execute("SELECT sum(array_length(string_to_array(folded, chr(10)), 1)) FROM words", name)
+    words = cluster().execute("SELECT sum(array_length(string_to_array(folded, chr(30)), 1)) FROM words", name)
     assert words == [(1_500,)], "each is there once"
     await one.close()
     await another.close()
@@ -115,6 +116,9 @@ async def test_new_words_grow_together_and_each_is_found_once_newest_first(
         if number % 2:
             await index.catch_up()
     passages = cluster().execute("SELECT letters FROM words ORDER BY letters", name_of(url))
+    assert str(FULL) in queries.load("postgres")["search.growing"], (
+        "and in its index, or a growing one is not found quickly"
+    )
     assert len(passages) < 30 and max(passages)[0] >= FULL
 
     assert [hit.snippet for hit in await index.search("word", limit=100)] == [
@@ -161,3 +165,20 @@ async def test_the_words_of_a_pruned_session_go_with_it(
 
     assert cluster().execute("SELECT session_id FROM words", name_of(url)) == [(kept,)]
     assert await found(index, "nightingale") == []
+
+
+async def test_words_that_only_share_a_passage_are_no_candidates(library: Library, database: PostgresDatabase) -> None:
+    session_id = await library.open()
+    await library.say(
+        session_id, *("a lark", "a nightingale") * 20, "a lark and a nightingale", "a\x1elark\x1f nightingale"
+    )
+    counted = CountedDatabase(database)
+    table = await open_table(database)
+    await table.catch_up()
+    index = SearchIndex(SearchTable(database), counted)  # type: ignore[arg-type] # reads are all that a search does
+
+    assert len(await index.search("lark nightingale")) == 2
+    assert counted.events <= 4
+    assert len(await index.search('"\x1elark\x1f"')) == 1
+    await index.close()
+    await table.close()

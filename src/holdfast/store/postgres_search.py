@@ -34,8 +34,13 @@ QUERIES: tuple[Literal["search.by_one", "search.by_two", "search.by_three"], ...
     "search.by_three",
 )
 SLOTS = ("a", "b", "c")
+BEHIND_NUMBER, BETWEEN_EVENTS = "\x1f", "\x1e"
+"""Inside a passage; no text that is kept has them."""
 FULL = 8_192
 """Letters of a passage that grows no more; `search.growing` and an index say it too."""
+
+
+_REPLACED = str.maketrans(dict.fromkeys(BEHIND_NUMBER + BETWEEN_EVENTS, "\ufffd"))
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -51,22 +56,13 @@ class Passage(msgspec.Struct, frozen=True):
     session_id: str
     position: int
     first_position: int
-    first_seq: int
-    last_seq: int
     letters: int
     folded: str
 
     def joined(self, other: "Passage") -> "Passage":
-        """This and one that comes behind it. No needle is found across the border, or if one is, the comparison decides."""
-        return Passage(
-            self.session_id,
-            other.position,
-            self.first_position,
-            min(self.first_seq, other.first_seq),
-            max(self.last_seq, other.last_seq),
-            self.letters + other.letters,
-            f"{self.folded}\n{other.folded}",
-        )
+        """This and one that comes behind it."""
+        folded = f"{self.folded}{BETWEEN_EVENTS}{other.folded}"
+        return Passage(self.session_id, other.position, self.first_position, self.letters + other.letters, folded)
 
 
 class SearchTable:
@@ -137,7 +133,7 @@ async def _make_quick(database: Database, where: str) -> None:
 
 def _pattern(form: str) -> str:
     """What LIKE wants for a text with this anywhere in it."""
-    text = grams.storable(form)
+    text = _kept(form)
     for special in ("\\", "%", "_"):
         text = text.replace(special, "\\" + special)
     return f"%{text}%"
@@ -183,8 +179,14 @@ def _passages(tx: Transaction, session_id: str, pieces: Sequence[Piece]) -> list
 
 
 def _passage(piece: Piece) -> Passage:
-    folded = grams.storable(grams.fold(piece.text))
-    return Passage(piece.session_id, piece.position, piece.position, piece.seq, piece.seq, len(folded), folded)
+    folded = _kept(grams.fold(piece.text))
+    numbered = f"{piece.seq}{BEHIND_NUMBER}{folded}"
+    return Passage(piece.session_id, piece.position, piece.position, len(folded), numbered)
+
+
+def _kept(text: str) -> str:
+    """The text as it is kept and looked for, without the signs that have a meaning in a passage."""
+    return grams.storable(text).translate(_REPLACED)
 
 
 def _candidates(tx: Transaction, plan: Asked, before: int, passages: int) -> tuple[int, list[int]]:

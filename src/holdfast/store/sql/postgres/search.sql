@@ -35,8 +35,8 @@ UPDATE words_state SET store_id = :store_id, position = :position, mark = :mark;
 
 -- name: add
 -- Unless the session was pruned meanwhile; it cannot be while this is under way.
-INSERT INTO words (session_id, position, first_position, first_seq, last_seq, letters, folded)
-SELECT id, :position, :first_position, :first_seq, :last_seq, :letters, :folded
+INSERT INTO words (session_id, position, first_position, letters, folded)
+SELECT id, :position, :first_position, :letters, :folded
 FROM session WHERE id = :session_id FOR KEY SHARE;
 
 -- name: growing
@@ -47,7 +47,7 @@ SELECT position, letters FROM words WHERE session_id = :session_id AND letters <
 -- Takes passages out, in order, to make one of them.
 WITH taken AS (
   DELETE FROM words WHERE session_id = :session_id AND letters < 8192
-  RETURNING session_id, position, first_position, first_seq, last_seq, letters, folded
+  RETURNING session_id, position, first_position, letters, folded
 )
 SELECT * FROM taken ORDER BY position;
 
@@ -58,19 +58,19 @@ DELETE FROM words;
 DELETE FROM words_state;
 
 -- name: by_one
--- Events that may fit, newest first: those of the newest passages that hold one of the spellings of a needle. How many
--- passages there were, and the positions; those below the last passage come with the next ones.
+-- Events that may fit, newest first: those that hold one of the spellings of a needle, of the newest passages that do.
+-- How many passages there were, and the positions; those below the last passage come with the next ones.
 WITH passage AS MATERIALIZED (
-  SELECT session_id, position, first_seq, last_seq FROM words
+  SELECT session_id, position, folded FROM words
   WHERE first_position < :before AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)
     AND folded LIKE ANY (CAST(:a AS TEXT[]))
   ORDER BY position DESC LIMIT :count
 ), edge AS (
   SELECT count(*) AS found, CASE WHEN count(*) < :count THEN 0 ELSE min(position) END AS lowest FROM passage
 ), event_of AS (
-  SELECT DISTINCT event.position FROM passage
-  JOIN event ON event.session_id = passage.session_id AND event.seq BETWEEN passage.first_seq AND passage.last_seq
-  WHERE event.position < :before
+  SELECT event.position FROM passage CROSS JOIN unnest(string_to_array(folded, chr(30))) AS part
+  JOIN event ON event.session_id = passage.session_id AND event.seq = CAST(split_part(part, chr(31), 1) AS BIGINT)
+  WHERE event.position < :before AND part LIKE ANY (CAST(:a AS TEXT[]))
 )
 SELECT edge.found, event_of.position FROM edge LEFT JOIN event_of ON event_of.position >= edge.lowest
 ORDER BY event_of.position DESC;
@@ -78,16 +78,16 @@ ORDER BY event_of.position DESC;
 -- name: by_two
 -- As by_one, for two needles.
 WITH passage AS MATERIALIZED (
-  SELECT session_id, position, first_seq, last_seq FROM words
+  SELECT session_id, position, folded FROM words
   WHERE first_position < :before AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)
     AND folded LIKE ANY (CAST(:a AS TEXT[])) AND folded LIKE ANY (CAST(:b AS TEXT[]))
   ORDER BY position DESC LIMIT :count
 ), edge AS (
   SELECT count(*) AS found, CASE WHEN count(*) < :count THEN 0 ELSE min(position) END AS lowest FROM passage
 ), event_of AS (
-  SELECT DISTINCT event.position FROM passage
-  JOIN event ON event.session_id = passage.session_id AND event.seq BETWEEN passage.first_seq AND passage.last_seq
-  WHERE event.position < :before
+  SELECT event.position FROM passage CROSS JOIN unnest(string_to_array(folded, chr(30))) AS part
+  JOIN event ON event.session_id = passage.session_id AND event.seq = CAST(split_part(part, chr(31), 1) AS BIGINT)
+  WHERE event.position < :before AND part LIKE ANY (CAST(:a AS TEXT[])) AND part LIKE ANY (CAST(:b AS TEXT[]))
 )
 SELECT edge.found, event_of.position FROM edge LEFT JOIN event_of ON event_of.position >= edge.lowest
 ORDER BY event_of.position DESC;
@@ -95,16 +95,16 @@ ORDER BY event_of.position DESC;
 -- name: by_three
 -- As by_one, for three needles.
 WITH passage AS MATERIALIZED (
-  SELECT session_id, position, first_seq, last_seq FROM words
+  SELECT session_id, position, folded FROM words
   WHERE first_position < :before AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)
     AND folded LIKE ANY (CAST(:a AS TEXT[])) AND folded LIKE ANY (CAST(:b AS TEXT[])) AND folded LIKE ANY (CAST(:c AS TEXT[]))
   ORDER BY position DESC LIMIT :count
 ), edge AS (
   SELECT count(*) AS found, CASE WHEN count(*) < :count THEN 0 ELSE min(position) END AS lowest FROM passage
 ), event_of AS (
-  SELECT DISTINCT event.position FROM passage
-  JOIN event ON event.session_id = passage.session_id AND event.seq BETWEEN passage.first_seq AND passage.last_seq
-  WHERE event.position < :before
+  SELECT event.position FROM passage CROSS JOIN unnest(string_to_array(folded, chr(30))) AS part
+  JOIN event ON event.session_id = passage.session_id AND event.seq = CAST(split_part(part, chr(31), 1) AS BIGINT)
+  WHERE event.position < :before AND part LIKE ANY (CAST(:a AS TEXT[])) AND part LIKE ANY (CAST(:b AS TEXT[])) AND part LIKE ANY (CAST(:c AS TEXT[]))
 )
 SELECT edge.found, event_of.position FROM edge LEFT JOIN event_of ON event_of.position >= edge.lowest
 ORDER BY event_of.position DESC;
