@@ -105,7 +105,7 @@ def enter(browser: Browser, url: str, *, dark: bool = False, phone: bool = False
     return page
 
 
-def take(page: Page, url: str, path: str, name: str, *, ready: str = "#link:not(.off)") -> None:
+def take(page: Page, url: str, path: str, name: str, *, ready: str = "#link:not(.off, .new)") -> None:
     page.goto(url + path)
     page.wait_for_selector(ready)
     page.wait_for_timeout(2_500)  # for what moves to come to rest

@@ -26,8 +26,11 @@
   }
   function stream(wants, listeners) {
     const link = $("#link");
+    if (link) link.lastElementChild.textContent = "Connecting";
     const sign = (on) => {
       if (!link) return;
+      if (!on) link.ariaLive = "polite"; // that it is there is no news; that it has gone is, and that it is back
+      link.classList.remove("new");
       link.classList.toggle("off", !on);
       link.lastElementChild.textContent = on ? "Live" : "Reconnecting";
     };
