@@ -1,14 +1,21 @@
 """Workers that are stopped one after the other under load: no client gets an error, and every turn goes on."""
 
+import os
+import signal
+import socket
+import threading
 from pathlib import Path
 
+import httpx
 import pytest
 
 from holdfast.engine.recover import LEFT
 from holdfast.model.event import Recovered
 from tests.crash.effort import ROUNDS as WANTED
+from tests.crash.programs import wait_until
 from tests.fleet.conftest import NewCrowd, NewWorker
-from tests.fleet.fleet import hold_against, hold_effects_against
+from tests.fleet.fleet import Worker, hold_against, hold_effects_against
+from tests.fleet.test_takeover import ask, use_terminal
 
 ROUNDS = max(1, WANTED // 20)
 UNHEARD = {"ConnectError", "ReadError", "WriteError", "RemoteProtocolError", "CloseError"}
@@ -39,3 +46,36 @@ async def test_promise_22_workers_are_restarted_one_after_the_other_and_no_clien
     recovered = [e.event for entries in logs.values() for e in entries if isinstance(e.event, Recovered)]
     assert recovered, "turns were gone on with by others"
     assert {event.evidence for event in recovered} == {LEFT}
+
+
+def is_open(worker: Worker) -> bool:
+    """Whether it lets anybody in."""
+    try:
+        socket.create_connection(("127.0.0.1", worker.port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(120)
+def test_clients_are_sent_away_at_once_where_that_is_set_and_another_worker_goes_on(
+    store: str, new_worker: NewWorker, tmp_path: Path
+) -> None:
+    one = new_worker("host-a", store, api={"handover_seconds": 0})
+    other = new_worker("host-b", store)
+    started, finished = tmp_path / "started", tmp_path / "finished"
+    command = f"touch {started}; while ! [ -e {finished} ]; do sleep 0.1; done; echo finished"
+    answers: list[httpx.Response] = []
+    thread = threading.Thread(target=lambda: answers.append(ask(one, "mine", use_terminal(command), key="k1")))
+    thread.start()
+    wait_until(started.exists, "the tool")
+    os.kill(one.process.pid, signal.SIGTERM)
+    wait_until(lambda: not is_open(one), "its doors to close")
+    finished.touch()
+    thread.join()
+    again = ask(other, "mine", use_terminal(command), key="k1")
+
+    assert (answers[0].status_code, answers[0].json()["error"]["code"]) == (503, "unavailable")
+    assert again.status_code == 200
+    assert "finished" in again.json()["choices"][0]["message"]["content"]
