@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from holdfast import eventstream
 from holdfast.api import server, stream
 
 WORDS = "You said: Are you there?"
@@ -23,7 +24,7 @@ async def answer(request: Request) -> Response:
     document = {"id": "x" * 25, "object": "answer", "model": "scripted:echo", "text": WORDS, "about": "x" * 400}
     if not body.get("stream"):
         return Response(msgspec.json.encode(document), media_type="application/json")
-    return stream.EventStream(_pieces(document), {})
+    return eventstream.EventStream(_pieces(document), {})
 
 
 async def _pieces(document: dict[str, str]) -> AsyncGenerator[bytes, None]:

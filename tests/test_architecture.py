@@ -26,13 +26,14 @@ KEPT_TEXTS = [
 ]
 
 BASICS = {"model", "clock", "identity", "settings"}
-BELOW_FACES = BASICS | {"store", "engine", "providers", "tools", "processes", "interop"}
+BELOW_FACES = BASICS | {"store", "engine", "providers", "tools", "processes", "interop", "eventstream"}
 FACES = {"api", "gateway", "dashboard", "cron", "batch", "broker", "torture"}
 MAY_IMPORT: dict[str, set[str]] = {  # layer -> the layers below it; faces never import one another
     "model": set(),
     "clock": {"model"},
     "identity": {"model"},
     "settings": {"model"},
+    "eventstream": set(),
     "config": BASICS,
     "logs": BASICS,
     "store": BASICS,

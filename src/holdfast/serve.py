@@ -16,7 +16,8 @@ from holdfast.assemble import open_engine, pace, window
 from holdfast.cron import Cron
 from holdfast.dashboard.app import Dashboard
 from holdfast.dashboard.door import Door
-from holdfast.engine.engine import DRAIN_SECONDS, SERVING, Engine
+from holdfast.engine.departure import SERVING
+from holdfast.engine.engine import DRAIN_SECONDS, Engine
 from holdfast.engine.janitor import Janitor
 from holdfast.engine.together import stop
 from holdfast.gateway.gateway import Gateway
@@ -145,8 +146,8 @@ async def _has_heirs(engine: Engine, *, announce: bool = False) -> bool:
     try:
         async with asyncio.timeout(ASK_SECONDS):
             if announce:
-                await engine.announce_leaving()
-            return bool(await engine.heirs())
+                await engine.departure.announce()
+            return bool(await engine.departure.heirs())
     except (HoldfastError, TimeoutError):
         return False  # nobody can go on in a store that cannot be reached
 
@@ -156,4 +157,4 @@ async def _see_off(engine: Engine, task: "asyncio.Future[None]", seconds: float)
     end = engine.ground.clock.monotonic() + seconds
     while not task.done() and engine.ground.clock.monotonic() < end and await _has_heirs(engine):
         await asyncio.wait({task}, timeout=LOOK_SECONDS)
-    engine.dismiss()
+    engine.departure.dismiss()

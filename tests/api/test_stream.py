@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from holdfast.api.reply import Reply, frame
-from holdfast.api.stream import event, with_heartbeats
+from holdfast.api.stream import event
 from holdfast.engine.bus import MAX_UNREAD, Live, Subscription
+from holdfast.eventstream import with_heartbeats
 from holdfast.model.entry import Entry
 from holdfast.model.event import ModelSaid, TurnEnded, UserSaid
 from holdfast.model.ids import TURN, Ids

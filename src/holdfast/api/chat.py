@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast import eventstream
 from holdfast.api import intake, naming, shapes, stream
 from holdfast.api.errors import Refusal, translate
 from holdfast.api.house import of
@@ -29,7 +30,7 @@ async def complete(request: Request) -> Response:
     received = await intake.receive(house, intake.arrival(house, request, asked, named))
     answer = Answer(Telling(house, received, keyed=bool(naming.key(request.headers)), echo=named.echo))
     if asked.stream:
-        return stream.EventStream(answer.pieces(include_usage=asked.include_usage), answer.telling.headers())
+        return eventstream.EventStream(answer.pieces(include_usage=asked.include_usage), answer.telling.headers())
     return await answer.whole()
 
 
@@ -60,7 +61,7 @@ class Answer:
         telling = self.telling
         try:
             yield self._chunk({"role": "assistant", "content": "", "refusal": None})
-            beats = stream.with_heartbeats(telling.received.follow(), telling.house.heartbeat_seconds)
+            beats = eventstream.with_heartbeats(telling.received.follow(), telling.house.heartbeat_seconds)
             async with aclosing(beats) as items:
                 async for item in items:
                     if item is None:

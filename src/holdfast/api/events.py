@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from holdfast import eventstream
 from holdfast.api import asked, stream
 from holdfast.api.doors import Call, session_of
 from holdfast.api.errors import Refusal, translate
@@ -37,7 +38,7 @@ async def events(call: Call) -> Json | Response:
     if STREAM in call.request.headers.get("accept", "") and call.request.method != "HEAD":
         after = _last_seen(call, query.after)
         headers = {"x-session-id": session.id, "x-session-epoch": str(session.summary.epoch)}
-        return stream.EventStream(_pieces(call, session.id, after), headers)
+        return eventstream.EventStream(_pieces(call, session.id, after), headers)
 
     def work(tx: Transaction) -> Json:
         current = sessions.get(tx, session.id)
@@ -71,7 +72,7 @@ async def _pieces(call: Call, session_id: str, after: int) -> AsyncGenerator[byt
     try:
         teller = Teller(after, await house.database.read(_hash_at, session_id, after))
         news = house.engine.events(session_id, after=after)
-        items = stream.with_heartbeats(news, house.heartbeat_seconds, until=house.leaving)
+        items = eventstream.with_heartbeats(news, house.heartbeat_seconds, until=house.leaving)
         async with aclosing(items) as told:
             async for item in told:
                 if item is None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from starlette.requests import Request
 
 from holdfast.api.listing import Listing
-from holdfast.api.stream import HEARTBEAT_SECONDS
 from holdfast.api.tally import Tally
 from holdfast.engine.engine import Engine
 from holdfast.engine.janitor import Sweep
+from holdfast.eventstream import HEARTBEAT_SECONDS
 from holdfast.processes.registry import Registry
 from holdfast.settings import Settings
 from holdfast.store.database import Database

@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast import eventstream
 from holdfast.api import intake, naming, response_places, response_shapes, stream
 from holdfast.api.chat import LARGE
 from holdfast.api.errors import Refusal, translate
@@ -46,7 +47,7 @@ async def create(request: Request) -> Response:
         Telling(house, received, keyed=bool(arrival.key), echo=named.echo), _about(arrival, received.arrived)
     )
     if wanted.stream:
-        return stream.EventStream(answer.pieces(), answer.telling.headers())
+        return eventstream.EventStream(answer.pieces(), answer.telling.headers())
     return answer.at_once() if wanted.background else await answer.whole()
 
 
@@ -105,7 +106,7 @@ class Answer:
         try:
             for told in self.narration.begin():
                 yield self._event(told)
-            beats = stream.with_heartbeats(telling.received.follow(), telling.house.heartbeat_seconds)
+            beats = eventstream.with_heartbeats(telling.received.follow(), telling.house.heartbeat_seconds)
             async with aclosing(beats) as items:
                 async for item in items:
                     if item is None:
@@ -145,7 +146,9 @@ async def retrieve(request: Request) -> Response:
     received = await house.engine.join(known.session, known.place)
     answer = Answer(Telling(house, received, keyed=True, echo=None), known.about, after)
     dropped = known.place.dropped
-    return stream.EventStream(answer.pieces() if dropped is None else _never_begun(answer, dropped), _headers(known))
+    return eventstream.EventStream(
+        answer.pieces() if dropped is None else _never_begun(answer, dropped), _headers(known)
+    )
 
 
 async def _never_begun(answer: Answer, dropped: InputDropped) -> AsyncGenerator[bytes, None]:

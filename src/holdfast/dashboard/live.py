@@ -8,13 +8,13 @@ Words that are still being streamed are read off the draft in the store: a page 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
+from holdfast import eventstream
 from holdfast.dashboard import pages
 from holdfast.dashboard.desk import Desk, of
 from holdfast.dashboard.session import about, deeds_of, drawn, read, waiting
@@ -28,7 +28,6 @@ from holdfast.model.session import Session
 from holdfast.store import log
 from holdfast.store import sessions as stored
 
-HEARTBEAT_SECONDS = 10.0
 HEARTBEAT = b'data: {"name":"beat"}\n\n'
 RETRY = b"retry: 1000\n\n"
 MOST = 500
@@ -61,7 +60,8 @@ async def stream(request: Request) -> Response:
     sources = [_session(desk, session_id, after) for session_id, after in wanted.items()]
     if "pulse" in given:
         sources.append(_pulse(desk))
-    return Stream(_together(sources), desk.leaving, request.scope["holdfast.lasts"])
+    pieces = _while(request.scope["holdfast.lasts"], _together(sources), desk.leaving)
+    return eventstream.EventStream(pieces, {})
 
 
 def _wanted(text: str) -> tuple[str, int]:
@@ -217,67 +217,17 @@ def _plain(text: str) -> str:
     return str(text).encode("utf-8", "backslashreplace").decode()
 
 
-class Stream(Response):
-    """Sends pieces as they come, and a sign of life when none does, until they end, or the page or the server leaves.
-
-    It also ends with the visit: who has logged out hears no more.
-    """
-
-    def __init__(
-        self, pieces: AsyncGenerator[bytes, None], leaving: asyncio.Event, lasts: Callable[[], Awaitable[bool]]
-    ) -> None:
-        self.status_code = 200
-        self.background = None
-        self._pieces = pieces
-        self._closing = leaving
-        self._lasts = lasts
-        self.init_headers({"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"})
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(_left(receive))
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-        finally:
-            for task in (sending, leaving):
-                task.cancel()
-            await asyncio.wait({sending, leaving})
-            await self._pieces.aclose()
-
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": RETRY, "more_body": True})
-        closing = asyncio.ensure_future(self._closing.wait())
-        waiting: asyncio.Future[bytes] | None = None
-        try:
-            while not closing.done():
-                waiting = waiting or asyncio.ensure_future(_next(self._pieces))
-                ends: set[asyncio.Future[Any]] = {waiting, closing}
-                await asyncio.wait(ends, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                if not await self._lasts():
-                    break
-                if waiting.done():
-                    done, waiting = waiting, None
-                    await send({"type": "http.response.body", "body": done.result(), "more_body": True})
-                else:
-                    await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
-        except StopAsyncIteration:
-            pass
-        finally:
-            closing.cancel()
-            if waiting is not None:
-                waiting.cancel()
-                with suppress(asyncio.CancelledError, StopAsyncIteration):
-                    await waiting
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+async def _while(
+    lasts: Callable[[], Awaitable[bool]], pieces: AsyncGenerator[bytes, None], leaving: asyncio.Event
+) -> AsyncGenerator[bytes, None]:
+    """The pieces, and a sign of life when none comes, until the server leaves or the visit ends: who has logged out hears no more."""
+    yield RETRY
+    async with aclosing(eventstream.with_heartbeats(pieces, eventstream.HEARTBEAT_SECONDS, until=leaving)) as beats:
+        async for piece in beats:
+            if not await lasts():
+                return
+            yield HEARTBEAT if piece is None else piece
 
 
 async def _next(source: AsyncGenerator[T, None]) -> T:
     return await anext(source)
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

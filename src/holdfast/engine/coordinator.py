@@ -8,42 +8,33 @@ queue, the open turn and the lease are read in the store each time.
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
-from holdfast.engine import recover, replies
-from holdfast.engine.admit import Admission, refuse_closed_to_words
+from holdfast.engine import holding, recover, replies
+from holdfast.engine.admit import Admission
 from holdfast.engine.bus import Failed, Live
 from holdfast.engine.byhand import Deed, Do
 from holdfast.engine.context import Context
 from holdfast.engine.hand import Ground, Hand, Memory, load, take_up
 from holdfast.engine.liveness import bury_dead_holder, bury_if_gone
+from holdfast.engine.memory import Memories
 from holdfast.engine.recover import Policy
 from holdfast.engine.together import stop
 from holdfast.engine.turn import Playing, play
 from holdfast.model.errors import Busy, HoldfastError, InQuarantine, LeaseLost, NotSaved, Unavailable
-from holdfast.model.event import Event, Quarantined, Recovered, TurnStarted
+from holdfast.model.event import Event, Quarantined
 from holdfast.model.identity import Identity
 from holdfast.model.session import Session
-from holdfast.store import inputs, leases, log, sessions, workers
-from holdfast.store.database import Transaction
+from holdfast.store import inputs, leases, log, sessions
 from holdfast.store.leases import Lease
 
 logger = logging.getLogger(__name__)
 Prepare = Callable[[Session, Event], Playing]
 """What a session's turns are played with, by the session and the event that opened it."""
 
-REMEMBERED = 256
-"""Sessions whose log is kept in memory between turns."""
-REMEMBERED_EVENTS = 100_000
-"""Events kept in memory over all of them: some hundred megabytes at the worst."""
-CLOSED = "closed"
-"""How the end of a worker begins that was not killed."""
 OWNED = ("chat", "run", "library", "cron", "batch")
 """Sources whose sessions somebody has open: if the one who would have ended them is gone, whoever plays what it left does."""
-LEFT = "left"
-"""The topic that rings when a session was given back with something left to do in it."""
 RETRY_SECONDS = 2.0
 """How often a session held elsewhere is looked at, should nobody tell us that it is free."""
 
@@ -57,10 +48,7 @@ class Coordinator:
         """The newest task of each session; it waits for the one before it."""
         self._all: set[asyncio.Task[None]] = set()
         self._hands: dict[str, Hand] = {}
-        self._memory: OrderedDict[str, tuple[Memory, int]] = OrderedDict()
-        """What is remembered of sessions, each with how many events that is."""
-        self._remembered = 0
-        """The events of all of them."""
+        self._memories = Memories()
         self._leaving = False
         self._handing_over = False
         """Whether another worker goes on at once with what this one leaves, so that those who watch can wait for it."""
@@ -137,7 +125,7 @@ class Coordinator:
     async def close_left(self, session_id: str) -> None:
         """Close a turn that a dead or departed worker left open, as new words would. Not if words wait: those come first."""
         await self.bury_dead_holder(session_id)
-        if await self._ground.database.read(_is_left, session_id):
+        if await self._ground.database.read(holding.is_left, session_id):
             before = self._tasks.get(session_id)
             closing = self._serve(session_id, None, None, "close", before, patient=False)
             await asyncio.wait({self._start(session_id, closing)})
@@ -177,7 +165,7 @@ class Coordinator:
             deed = await do(hand, self._prepare(hand.session, hand.entries[0].event))
             more = await hand.end_turn(deed.events, *deed.also)
             done.set_result(deed)
-            self._remember(hand)
+            self._memories.keep(hand)
             if more and hand.turn.id is not None:
                 began = Admission(hand.session, hand.turn.id, lease, began=True, entries=(hand.entries[-1],))
                 self.wake(session_id, lease, began=began)
@@ -191,11 +179,11 @@ class Coordinator:
     async def _take_idle(self, session_id: str) -> Lease:
         """The lease of a session in which nothing is open."""
         try:
-            return await self._ground.database.write(_take_idle, session_id, self._ground.worker_id)
+            return await self._ground.database.write(holding.take_idle, session_id, self._ground.worker_id)
         except Busy:
             if await self.bury_dead_holder(session_id) is None:
                 raise
-            return await self._ground.database.write(_take_idle, session_id, self._ground.worker_id)
+            return await self._ground.database.write(holding.take_idle, session_id, self._ground.worker_id)
 
     def serves(self, session_id: str) -> bool:
         """Whether news of the session come over this worker's bus."""
@@ -265,7 +253,7 @@ class Coordinator:
         if before is not None:
             await asyncio.wait({before})
         try:
-            await self._ground.database.write(_give_back, lease)
+            await self._ground.database.write(holding.give_back, lease)
             session = await self._ground.database.read(sessions.get, session_id)
         except (NotSaved, Unavailable) as e:
             logger.warning("session %s still cannot be given back: %s", session_id, e)
@@ -311,7 +299,7 @@ class Coordinator:
         """The lease, as soon as it can be had; None if by then there is nothing left to do, or another sees to it."""
         news = self._ground.database.listen(session_id)
         try:
-            while self._accepts and await self._ground.database.read(_has_work, session_id):
+            while self._accepts and await self._ground.database.read(holding.has_work, session_id):
                 try:
                     return await self._ground.database.write(leases.take, session_id, self._ground.worker_id)
                 except Busy:
@@ -359,7 +347,7 @@ class Coordinator:
 
     async def _take_up(self, lease: Lease, began: Admission | None) -> Hand:
         """The session with its log, of which only what this worker does not remember is read."""
-        memory = self._recall(lease.session_id) or Memory([], Context())
+        memory = self._memories.take(lease.session_id) or Memory([], Context())
         if began is not None and began.entries[0].seq == len(memory.entries) + 1:
             return take_up(self._ground, lease, began.session, memory, began.entries)
         return await load(self._ground, lease, memory)
@@ -374,12 +362,12 @@ class Coordinator:
         if hand.turn.id is None:
             await self._begin_waiting(hand)
         if await play(hand, playing):
-            self._remember(hand)
+            self._memories.keep(hand)
 
     async def _recover(self, hand: Hand, playing: Playing, policy: Policy | None) -> None:
         """Count the attempt and put right what the dead worker left, before anything acts."""
         draft = await self._ground.database.read(log.draft, hand.id)
-        evidence = await self._ground.database.read(_evidence, hand)
+        evidence = await self._ground.database.read(holding.evidence, hand)
         turn_id, at = hand.turn.id or "", self._ground.clock.now()
         if await self._ground.database.read(replies.is_expected, hand.id, turn_id):
             policy = "continue"
@@ -402,7 +390,7 @@ class Coordinator:
     async def _begin_waiting(self, hand: Hand) -> None:
         """Start the turn of the input that waits longest, or give the session back."""
         if not await hand.begin_next():
-            self._remember(hand)
+            self._memories.keep(hand)
 
     async def _let_go(self, lease: Lease, hand: Hand | None) -> None:
         """Leave the session to others, with the words of a reply in the making kept. If the store is away, it is done later."""
@@ -411,25 +399,12 @@ class Coordinator:
         try:
             if hand is not None and hand.said and hand.turn.id is not None:
                 await hand.keep_draft(hand.said)
-            await self._ground.database.write(_give_back, lease)
+            await self._ground.database.write(holding.give_back, lease)
         except LeaseLost as e:
             logger.warning("session %s had been taken by another: %s", lease.session_id, e)
         except (NotSaved, Unavailable) as e:
             logger.warning("session %s cannot be given back for the moment: %s", lease.session_id, e)
             self._owed[lease.session_id] = lease
-
-    def _remember(self, hand: Hand) -> None:
-        self._recall(hand.id)
-        self._memory[hand.id] = Memory(hand.entries, hand.context), len(hand.entries)
-        self._remembered += len(hand.entries)
-        while len(self._memory) > REMEMBERED or self._remembered > REMEMBERED_EVENTS:
-            self._recall(next(iter(self._memory)))
-
-    def _recall(self, session_id: str) -> Memory | None:
-        """What is remembered of the session, which is then no longer kept here."""
-        memory, count = self._memory.pop(session_id, (None, 0))
-        self._remembered -= count
-        return memory
 
 
 def _raised(task: "asyncio.Task[None]") -> Deed:
@@ -438,47 +413,6 @@ def _raised(task: "asyncio.Task[None]") -> Deed:
         raise Unavailable("this worker is leaving; what was finished is kept, and can be gone on with")
     task.result()
     raise AssertionError("a task that does not raise has done its deed")
-
-
-def _take_idle(tx: Transaction, session_id: str, worker_id: str) -> Lease:
-    session = sessions.get(tx, session_id)
-    refuse_closed_to_words(session)
-    lease = leases.take(tx, session_id, worker_id)
-    if session.lease_worker == worker_id or any(item.said for item in inputs.waiting(tx, session_id)):
-        raise Busy(f"session {session_id} has a turn under way; wait for its end, or interrupt it")
-    if session.summary.open_turn is not None:
-        raise Busy(f"session {session_id} has a turn that was left open; say something to it, or resume it, first")
-    return lease
-
-
-def _give_back(tx: Transaction, lease: Lease) -> None:
-    """Let go of a session with a turn that is still open, and tell those who could go on with it."""
-    if leases.release(tx, lease):
-        tx.notify(lease.session_id)
-        tx.notify(LEFT)
-
-
-def _is_left(tx: Transaction, session_id: str) -> bool:
-    session = sessions.get(tx, session_id)
-    is_waited_for = any(item.said for item in inputs.waiting(tx, session_id))
-    return session.summary.open_turn is not None and session.lease_worker is None and not is_waited_for
-
-
-def _has_work(tx: Transaction, session_id: str) -> bool:
-    session = sessions.get(tx, session_id)
-    return session.summary.open_turn is not None or any(item.said for item in inputs.waiting(tx, session_id))
-
-
-def _evidence(tx: Transaction, hand: Hand) -> str:
-    """How it is known that nobody works on the open turn any more."""
-    taken = (entry.event for entry in reversed(hand.entries) if isinstance(entry.event, TurnStarted | Recovered))
-    worker = workers.get(tx, next((event.worker_id for event in taken if event.worker_id), ""))
-    if worker is None:
-        return "the turn is open and nobody held the session"
-    is_leaving = worker.leaving_at is not None and worker.end_reason is None
-    if is_leaving or (worker.end_reason or "").startswith(CLOSED):
-        return recover.LEFT
-    return worker.end_reason or f"the turn is open and {worker.id} no longer holds the session"
 
 
 async def _next(news: AsyncGenerator[None, None], seconds: float) -> None:

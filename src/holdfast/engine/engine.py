@@ -7,11 +7,12 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.engine import admit, byhand, rewind
+from holdfast.engine import admit, byhand, queue, rewind
 from holdfast.engine.admit import Admission, Words
 from holdfast.engine.arrive import Arrival, Arrived, arrive
 from holdfast.engine.bus import Failed, Live, News, Subscription
-from holdfast.engine.coordinator import CLOSED, Coordinator
+from holdfast.engine.coordinator import Coordinator
+from holdfast.engine.departure import Departure
 from holdfast.engine.hand import Ground
 from holdfast.engine.janitor import Chore
 from holdfast.engine.opening import Opened, Opening, create
@@ -23,21 +24,18 @@ from holdfast.engine.titles import Titles
 from holdfast.engine.together import whole
 from holdfast.engine.watch import Watch
 from holdfast.engine.why import Known
-from holdfast.identity import fate
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
-from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, InputDropped, ModelChanged, Source
+from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, ModelChanged, Source
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
-from holdfast.store import aliases, approvals, inputs, log, owners, processes, sessions, turns, workers
+from holdfast.store import aliases, approvals, inputs, log, owners, processes, sessions, turns
 from holdfast.store.approvals import Approval
 from holdfast.store.database import Transaction
 from holdfast.store.inputs import Input, Mode
 
 DRAIN_SECONDS = 10.0
-SERVING = "serve"
-"""The kind of workers that go on with what others leave."""
 
 
 class Received:
@@ -71,6 +69,8 @@ class Engine:
         """What gives titles to sessions without one, where that is wanted."""
         self.owned = Owning(ground, coordinator.bury_if_gone)
         """The sessions that this worker has open."""
+        self.departure = Departure(ground, coordinator.ours)
+        """How this worker leaves."""
         self.processes: Processes | None = None
         """The background processes of the store, where there is somebody who looks after them."""
         self.resets = Resets(ground, NEVER, None)
@@ -223,7 +223,7 @@ class Engine:
 
     async def withdraw(self, session_id: str, turn_id: str) -> bool:
         """Take back words that wait, or ask their turn to end if it runs; False if neither. What was said stays in the log."""
-        if await self.ground.database.write(_withdraw, session_id, turn_id, at=self.ground.clock.now()):
+        if await self.ground.database.write(queue.withdraw, session_id, turn_id, at=self.ground.clock.now()):
             self.ground.bus.ring(session_id)
             return True
         return await self.interrupt(session_id, turn_id)
@@ -322,7 +322,7 @@ class Engine:
         open_turn = (await self.ground.database.read(sessions.get, session_id)).summary.open_turn
         if leaving and open_turn is not None:
             self._coordinator.begin_none_behind(open_turn)
-        if not await self.ground.database.write(_ask_to_stop, session_id, request, turn_id, at=at):
+        if not await self.ground.database.write(queue.ask_to_stop, session_id, request, turn_id, at=at):
             return False
         if not self._coordinator.note(session_id):
             self._coordinator.wake(session_id)
@@ -429,23 +429,6 @@ class Engine:
         """
         await self._coordinator.drain(seconds, handing_over=handing_over)
 
-    async def heirs(self) -> list[str]:
-        """Other workers, as far as is known alive and not about to leave, that go on with what this one leaves."""
-        found = await self.ground.database.read(workers.alive)
-        ours, own = self._coordinator.ours, self.ground.worker_id
-        others = [one for one in found if one.kind == SERVING and one.id != own and one.leaving_at is None]
-        return [worker.id for worker in others if fate(worker.identity, ours) != "gone"]
-
-    async def announce_leaving(self) -> None:
-        """Let the others know: what is left from now on is no death, and nobody counts on this worker."""
-        await self.ground.database.write(workers.announce, self.ground.worker_id, at=self.ground.clock.now())
-
-    def dismiss(self) -> None:
-        """Send those away who still watch."""
-        self.ground.bus.publish_to_all(
-            Failed(Unavailable("this worker is leaving; its sessions are kept, and gone on with"))
-        )
-
     async def close(self, reason: str = "it left") -> None:
         """Leave. Whatever is still open is as a crash would have left it, and is taken up by whoever comes next."""
         await self._coordinator.drain(0, handing_over=self._coordinator.handing_over)
@@ -455,9 +438,7 @@ class Engine:
             self.death.exception()
             return
         await self.owned.leave_all()
-        await self.ground.database.write(
-            _part, self.ground.worker_id, f"{CLOSED}: {reason}", at=self.ground.clock.now()
-        )
+        await self.departure.part(reason)
 
 
 def _bookmarked(tx: Transaction, name: str) -> str | None:
@@ -467,34 +448,9 @@ def _bookmarked(tx: Transaction, name: str) -> str | None:
     return session_id
 
 
-def _ask_to_stop(tx: Transaction, session_id: str, request: Input, turn_id: str | None, *, at: int) -> bool:
-    """Put the request to stop beside the open turn; False if there is none, or another than the one that is meant."""
-    running = sessions.get(tx, session_id).summary.open_turn
-    if running is None or turn_id not in (None, running):
-        return False
-    inputs.put(tx, session_id, request, at=at)
-    return True
-
-
-def _withdraw(tx: Transaction, session_id: str, turn_id: str, *, at: int) -> bool:
-    """Take words out of the queue and write down that they were; False if they do not wait."""
-    for item in inputs.waiting(tx, session_id):
-        if item.turn_id == turn_id and item.said is not None:
-            inputs.drop(tx, session_id, turn_id)
-            log.annotate(tx, session_id, InputDropped(turn_id=turn_id, parts=item.said.parts, terms=item.terms), at=at)
-            return True
-    return False
-
-
 def _admit(tx: Transaction, session_id: str, words: Words, *, owns: bool, worker_id: str, at: int) -> Admission:
     """Admit the words; a session that this worker has open is its own from now on, unless another living one's."""
     admission = admit.admit(tx, session_id, words, worker_id=worker_id, at=at)
     if owns and admission.session.owner_worker != worker_id:
         owners.attach(tx, session_id, worker_id)
     return admission
-
-
-def _part(tx: Transaction, worker_id: str, reason: str, *, at: int) -> None:
-    """A worker that has let go of everything leaves nothing for a sweep to see to."""
-    workers.bury(tx, worker_id, reason, at=at)
-    workers.clear(tx, worker_id, at=at)

@@ -19,8 +19,8 @@ import msgspec
 
 from holdfast.engine import replies
 from holdfast.engine.bell import Bell
-from holdfast.engine.coordinator import LEFT
 from holdfast.engine.hand import Ground
+from holdfast.engine.holding import LEFT
 from holdfast.engine.liveness import evidence_of_death
 from holdfast.engine.recover import POLICY
 from holdfast.engine.together import all_of
