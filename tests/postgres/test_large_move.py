@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from holdfast.model.event import SessionOpened
 from holdfast.store import log, sessions, verify
 from holdfast.store.database import Transaction
@@ -51,6 +53,7 @@ async def heads(path: Path) -> list[tuple[str, int, str]]:
     return found
 
 
+@pytest.mark.timeout(300)
 async def test_a_hundred_thousand_events_go_there_and_back_in_bounded_memory(tmp_path: Path, url: str) -> None:
     here, back = tmp_path / "here.db", tmp_path / "back.db"
     database = await open_sqlite(here)
