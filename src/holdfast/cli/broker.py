@@ -11,6 +11,7 @@ from holdfast.broker import admin
 from holdfast.cli import errors, face, render, signals
 from holdfast.clock import SystemClock
 from holdfast.interop import shapes
+from holdfast.model.counted import counted
 from holdfast.model.times import iso
 from holdfast.settings import Settings
 
@@ -96,7 +97,8 @@ def status(*, as_json: bool) -> None:
         render.document({"broker": running, "users": [_document(one) for one in users]})
         return
     where = "no broker runs" if now is None else f"a broker runs at {now.address}, as {now.identity.pid}"
-    render.out(f"{where}; {len(users)} users, {sum(one.pid is not None for one in users)} workers")
+    awake = sum(one.pid is not None for one in users)
+    render.out(f"{where}; {counted(len(users), 'user')}, {counted(awake, 'worker')}")
     if users:
         render.table(
             ["user", "worker", "pid", "since", "memory", "open", "starts", "note"], list(map(_row, users)), stretch=7
