@@ -275,6 +275,9 @@ def _check(settings: Settings, file: str) -> None:
     for name, server in settings.mcp.items():
         if bool(server.command) == bool(server.url):
             raise Invalid(f"{file}: mcp.{name} needs either a command or a url")
+    home = settings.gateway.home_channel
+    if home is not None and not all(home.partition(":")):
+        raise Invalid(f"{file}: gateway.home_channel must be a platform and a chat, such as telegram:42")
     _check_zone(settings.reset.timezone, f"{file}: reset.timezone")
     for name, rule in settings.reset.channels.items():
         _check_zone(rule.timezone or "local", f"{file}: reset.channels.{name}.timezone")

@@ -259,7 +259,8 @@ def is_section(hint: object) -> bool:
 
 def without_password(url: str) -> str:
     """The URL as it may be shown."""
-    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", url)
+    url = re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", url)
+    return re.sub(r"(?<=[?&])((?:ssl)?password)=[^&]*", r"\1=***", url)
 
 
 def _leaves(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -387,3 +387,19 @@ def test_a_terminal_is_shown_the_progress_and_others_are_not(holdfast: Holdfast,
     assert "batch ░" in shown.decode("utf-8", "replace") or "batch █" in shown.decode("utf-8", "replace")
     assert shown.endswith(b"\r\x1b[2K"), "and then it is gone"
     assert holdfast.process("batch", str(file), *ECHO).err == ""
+
+
+def test_sessions_that_were_exported_and_imported_elsewhere_are_not_played_again(
+    holdfast: Holdfast, file: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert holdfast("batch", str(file), "--out", str(out), *ECHO).code == 0
+    first = results(out)
+    assert holdfast("sessions", "export", "--all", "--out", str(tmp_path / "logs")).code == 0
+    elsewhere = Holdfast(tmp_path / "elsewhere", capsys)
+    assert elsewhere("sessions", "import", str(tmp_path / "logs")).code == 0
+
+    ran = elsewhere("batch", str(file), "--out", str(tmp_path / "again.jsonl"), *ECHO)
+
+    assert ran.code == 0, ran.err
+    assert "3 of them before this run" in ran.out
+    assert results(tmp_path / "again.jsonl") == first

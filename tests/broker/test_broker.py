@@ -251,3 +251,15 @@ def test_a_cookie_that_somebody_made_up_wakes_nobody(new_broker: Any) -> None:
             assert answer.headers["location"] == "/ui/login"
 
     assert broker.state("ada") is None
+
+
+def test_a_status_that_cannot_be_written_stops_nobody(broker: Brokers) -> None:
+    draft = broker.places.now.with_suffix(".tmp")
+    draft.mkdir()
+    try:
+        with broker.http("ada") as http:
+            assert ask(http, "hello").status_code == 200
+            wait_until(lambda: "the status of the broker cannot be written" in broker.process.complaints, "it is said")
+            assert ask(http, "are you still there?").status_code == 200
+    finally:
+        draft.rmdir()

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.errors import EXIT
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.settings import without_password
+from holdfast.store.postgres_connection import connect, shown
 from tests.cli.conftest import ENVIRONMENT, Holdfast
 from tests.cli.seed import Seed
 
@@ -183,3 +185,25 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(holdfast: Holdfast, 
 
     assert process.returncode == 130
     assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u@h/db?password=TOPSECRET&sslmode=require",
+        "postgresql://u@h/db?sslpassword=TOPSECRET",
+        "postgresql://u:TOPSECRET@h/db",
+        "postgresql://u:a/TOPSECRET@h/db",
+        "postgresql://u:a?TOPSECRET@h/db",
+        "postgresql://u:a@TOPSECRET@h/db",
+    ],
+)
+def test_no_spelling_of_a_password_is_shown(url: str) -> None:
+    assert "TOPSECRET" not in without_password(url) + shown(url)
+    assert "@h" in without_password(url)
+
+
+def test_an_address_that_cannot_be_understood_is_named_without_its_password() -> None:
+    with pytest.raises(Invalid) as refused:
+        connect("postgresql://u:TOP%zzSECRET@h/db")
+    assert "SECRET" not in str(refused.value)

@@ -436,3 +436,12 @@ async def test_a_turn_in_which_a_tool_was_run_is_not_taken_back(tmp_path: Path, 
 
     roles = [message.role for message in stage.requests[-1].messages]
     assert roles == ["user", "assistant", "tool", "user"]
+
+
+async def test_a_side_request_after_a_failure_is_still_aside(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, FAILS, Step(say="A title.")))
+    first, _ = await send(stage, user("hi"), channel="key:me", system="Be kind.")
+    aside, _ = await send(stage, user("hi"), channel="key:me", system="Give it a title.")
+
+    assert aside.admission.session.id != first.admission.session.id
+    assert await stage.database.read(aliases.current, "key:me") == first.admission.session.id

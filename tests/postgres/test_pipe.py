@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.model.event import SessionOpened
-from holdfast.store import log, sessions
+from holdfast.store import log, meta, sessions
 from holdfast.store.postgres import PostgresDatabase
 from holdfast.store.postgres_connection import BUSY_SECONDS, connect
 from holdfast.store.postgres_line import Line
@@ -154,3 +154,35 @@ async def test_an_append_takes_two_trips_to_the_server(database: PostgresDatabas
     assert counter.trips - before == 2
     line.close()
     counter.close()
+
+
+async def test_a_write_that_asks_nothing_shows_its_mark_before_it_is_committed(
+    database: PostgresDatabase, url: str
+) -> None:
+    """In one packet with its commit it could arrive after we were told that it never did, and undo a later write."""
+    counter = Counter(f"{cluster().folder}/.s.PGSQL.5432")
+    line = Line(f"postgresql://{cluster().user}@127.0.0.1:{counter.port}/{name_of(url)}", BUSY_SECONDS)
+    for _ in range(3):
+        before = counter.trips
+        line.write(lambda tx: meta.put(tx, "a", "1"))
+    assert counter.trips - before == 2
+    line.close()
+    counter.close()
+
+
+async def test_what_became_of_a_commit_can_be_asked_on_a_borrowed_connection(
+    database: PostgresDatabase, url: str
+) -> None:
+    name = name_of(url)
+    cluster().execute(f"CREATE ROLE lonely_{name} LOGIN CONNECTION LIMIT 1")
+    cluster().execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO lonely_{name}", name)
+    theirs = url.replace(f"//{cluster().user}@", f"//lonely_{name}@")
+    lender = Line(theirs, BUSY_SECONDS)
+    lender.read(lambda tx: tx.one("driver.clock"))  # whose last answer is not looked at yet
+    borrower = Line(theirs, BUSY_SECONDS, lender.lend)
+    borrower._number = 1  # as if the line had broken in the first commit, before the server saw any of it
+
+    assert borrower._was_committed(psycopg.OperationalError("the line was lost")) is False
+    borrower.write(lambda tx: meta.put(tx, "a", "1"))
+    assert borrower.read(lambda tx: meta.get(tx, "a")) == "1"
+    borrower.end()

@@ -19,12 +19,12 @@ from holdfast.engine.arrive import Arrived
 from holdfast.engine.engine import Engine, Received
 from holdfast.engine.replies import BATCH
 from holdfast.engine.together import all_of
-from holdfast.model.errors import InQuarantine, NotFound
-from holdfast.model.event import ModelSaid, SessionOpened, TurnEnded, Usage
+from holdfast.model.errors import Conflict, InQuarantine, NotFound
+from holdfast.model.event import ModelSaid, SessionOpened, TurnEnded, TurnStarted, Usage
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Text, text_of
 from holdfast.model.session import Session, title_line
-from holdfast.store import aliases, keys, sessions, turns
+from holdfast.store import aliases, keys, log, sessions, turns
 from holdfast.store.database import Transaction
 
 PAGE = 200
@@ -123,7 +123,7 @@ class Batch:
         def work(tx: Transaction) -> Admission:
             name = _alias(prompt)
             if (found := aliases.find(tx, name)) is not None:
-                return Admission(sessions.get(tx, found), keys.asked(tx, found, BATCH)[-1], repeated=True)
+                return Admission(sessions.get(tx, found), _asked(tx, found)[-1], repeated=True)
             sessions.create(tx, session_id, self._opened(prompt), at=at)
             aliases.add(tx, name, session_id, at=at)
             words = Words(turn_id=turn_id, parts=(Text(prompt.text),), caller=BATCH, key="1")
@@ -184,12 +184,25 @@ def _find_all(tx: Transaction, prompts: Sequence[Prompt], name: str) -> list[Kno
     return [_find(tx, prompt, name) for prompt in prompts]
 
 
+def _asked(tx: Transaction, session_id: str) -> tuple[str, ...]:
+    """The turns in which the prompt was asked. A session that was imported from elsewhere has only its log to tell them."""
+    found = keys.asked(tx, session_id, BATCH)
+    if not found:
+        events = (entry.event for entry in log.read(tx, session_id))
+        found = [event.turn_id for event in events if isinstance(event, TurnStarted)]
+    if not found:
+        raise Conflict(
+            f"session {session_id} has the name of a prompt, but nothing was asked in it; delete or rename it"
+        )
+    return tuple(found)
+
+
 def _find(tx: Transaction, prompt: Prompt, name: str) -> Known | None:
     """What the store knows of a prompt."""
     session_id = aliases.find(tx, _alias(prompt))
     if session_id is None:
         return None
-    session, asked = sessions.get(tx, session_id), tuple(keys.asked(tx, session_id, BATCH))
+    session, asked = sessions.get(tx, session_id), _asked(tx, session_id)
     return Known(session, asked, _result(tx, session, asked[-1], prompt, name))
 
 

@@ -162,7 +162,10 @@ class Broker:
             if name in known and name not in self._leaving:
                 tenant.user = known[name]
                 tenant.tend(self._clock.now())
-        self._write_down()
+        try:
+            self._write_down()
+        except OSError as e:  # a full disk, say: nobody needs the status as much as the users need their workers
+            logger.warning("the status of the broker cannot be written: %s", e)
 
     async def _see_off(self, name: str) -> None:
         """End what a user has left who was removed."""

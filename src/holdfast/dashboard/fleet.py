@@ -104,9 +104,8 @@ class Fleet:
             return
         import httpx2
 
-        for url, heard in (await self._database.read(_remembered, list(self.peers))).items():
-            self.peers[url] = msgspec.structs.replace(self.peers[url], activity=heard.activity, heard_at=heard.at)
         try:
+            await self._recall()
             async with httpx2.AsyncClient(timeout=LIMIT_SECONDS, follow_redirects=False) as client:
                 while True:
                     await asyncio.gather(*(self._ask(client, url) for url in self.peers))
@@ -114,6 +113,16 @@ class Fleet:
                     await asyncio.sleep(self._seconds)
         finally:
             await self._keep(0)
+
+    async def _recall(self) -> None:
+        """What was heard of them before this server was started."""
+        try:
+            remembered = await self._database.read(_remembered, list(self.peers))
+        except HoldfastError as e:
+            logger.warning("what was heard of other servers cannot be read: %s", e)
+            return
+        for url, heard in remembered.items():
+            self.peers[url] = msgspec.structs.replace(self.peers[url], activity=heard.activity, heard_at=heard.at)
 
     async def _keep(self, older: int) -> None:
         """Write down what was heard of each server, unless what is written is not yet so much older."""

@@ -122,14 +122,14 @@ def _target(tx: Transaction, arrival: Arrival, at: int) -> _Target:
     if arrival.after is not None:
         return _following(tx, arrival, arrival.after, at)
     session = _named(tx, arrival)
-    if session is not None:
-        session = repeats.take_back(tx, session, arrival.messages, at=at)
     answered = any(given.role == "assistant" for given in arrival.messages)
+    if session is not None and (answered or not _is_aside(tx, arrival, session)):
+        session = repeats.take_back(tx, session, arrival.messages, at=at)
     found: Extended | Edited | None
     if session is not None:
         found = branches.of_family(tx, session, arrival.messages)
         if isinstance(found, Edited) and not answered:
-            if arrival.system is not None and arrival.system.strip() != _system(tx, session).strip():
+            if _is_aside(tx, arrival, session):
                 return _begin(tx, arrival, at, side_of=session.id)
             return _Target(session)
     else:
@@ -230,10 +230,14 @@ def _system(tx: Transaction, session: Session) -> str:
     return (opened.system or "") if isinstance(opened, SessionOpened) else ""
 
 
+def _is_aside(tx: Transaction, arrival: Arrival, session: Session) -> bool:
+    """Whether the request comes under another system text than the session's own."""
+    return arrival.system is not None and arrival.system.strip() != _system(tx, session).strip()
+
+
 def _terms(tx: Transaction, arrival: Arrival, session: Session) -> Terms:
     """The terms of the turn. The system text is named only where it is not the session's own."""
-    another = arrival.system is not None and arrival.system.strip() != _system(tx, session).strip()
-    system = arrival.system if another else None
+    system = arrival.system if _is_aside(tx, arrival, session) else None
     return msgspec.structs.replace(arrival.terms, model=_model(arrival, session), system=system)
 
 

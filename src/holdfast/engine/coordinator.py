@@ -22,7 +22,7 @@ from holdfast.engine.memory import Memories
 from holdfast.engine.recover import Policy
 from holdfast.engine.together import stop
 from holdfast.engine.turn import Playing, play
-from holdfast.model.errors import Busy, HoldfastError, InQuarantine, LeaseLost, NotSaved, Unavailable
+from holdfast.model.errors import Busy, HoldfastError, InQuarantine, LeaseLost, NotFound, NotSaved, Unavailable
 from holdfast.model.event import Event, Quarantined
 from holdfast.model.identity import Identity
 from holdfast.model.session import Session
@@ -254,13 +254,15 @@ class Coordinator:
             await asyncio.wait({before})
         try:
             await self._ground.database.write(holding.give_back, lease)
-            session = await self._ground.database.read(sessions.get, session_id)
+            session: Session | None = await self._ground.database.read(sessions.get, session_id)
         except (NotSaved, Unavailable) as e:
             logger.warning("session %s still cannot be given back: %s", session_id, e)
             return
+        except NotFound:  # it was pruned meanwhile
+            session = None
         if self._owed.get(session_id) == lease:
             del self._owed[session_id]
-        if recover.POLICY[session.summary.source] == "continue":
+        if session is not None and recover.POLICY[session.summary.source] == "continue":
             self.wake(session_id, patient=False)
 
     async def _serve(

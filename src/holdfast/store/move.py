@@ -58,6 +58,9 @@ class End(Protocol):
     def count(self, table: str) -> int:
         """How many rows there are."""
 
+    def ahead(self) -> int:
+        """By how much the clock that counts in the store is ahead of this machine's, in microseconds."""
+
     def newest(self) -> int:
         """The highest position ever given to an event."""
 
@@ -105,8 +108,9 @@ def move(
 
 def refuse_alive(end: End, tx: Transaction, alive: Callable[[Worker], bool]) -> None:
     """Raise Busy while a worker uses the store."""
+    ahead = end.ahead()
     for worker in workers.alive(tx):
-        if alive(worker):
+        if alive(msgspec.structs.replace(worker, beat_at=worker.beat_at - ahead)):
             raise Busy(
                 f"{worker.id} ({worker.kind}, pid {worker.pid} on {worker.host}) is using {end.place}; "
                 "stop it and try again"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 
+from holdfast.clock import SystemClock
 from holdfast.store import files, migrate, queries, sqlite_connection
 from holdfast.store.database import Transaction
 from holdfast.store.move import batches
@@ -84,6 +85,9 @@ class SqliteEnd:
 
     def count(self, table: str) -> int:
         return cast("int", self._connection.execute(_filled(self._queries["move.count"], table)).get)
+
+    def ahead(self) -> int:
+        return 0
 
     def newest(self) -> int:
         return cast("int", next(iter(self._run("newest")), (0,))[0])
@@ -164,6 +168,10 @@ class PostgresEnd:
         row = self._link.execute(_filled(self._queries["move.count"], table)).fetchone()
         assert row is not None
         return int(row[0])
+
+    def ahead(self) -> int:
+        [(theirs,)] = self._link.execute(self._queries["driver.clock"]).fetchall()
+        return int(theirs) - SystemClock().now()
 
     def newest(self) -> int:
         return int(self._run("newest")[0][0])

@@ -2,7 +2,7 @@
 
 A line is the driver's pool: threads take works from a queue, so a second queue for connections would only stand behind
 it. PostgreSQL shares one flush among all that commit at the same time, so there is no group commit here. How a work is
-kept from being lost or doubled is in `postgres_line`, how two of them are kept apart in `postgres_connection`.
+kept from being lost or doubled is in `postgres_line`, how two of them are kept apart in `postgres_transaction`.
 """
 
 import asyncio

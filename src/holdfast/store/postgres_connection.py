@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import socket
 from contextlib import suppress
 from typing import Any
@@ -47,7 +48,7 @@ DUPLICATE = "23505"
 
 def shown(url: str) -> str:
     """The address as it may be shown."""
-    place = url.partition("://")[2].partition("?")[0].rpartition("@")[2]
+    place = url.partition("://")[2].rpartition("@")[2].partition("?")[0]
     return f"postgresql://{place}"
 
 
@@ -156,7 +157,8 @@ def _conninfo(url: str) -> str:
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError as e:
-        raise Invalid(f"the address {shown(url)} cannot be understood: {str(e).strip()}") from e
+        said = re.sub(r'"[^"]*"', '"…"', str(e).strip())  # what is quoted may be the password
+        raise Invalid(f"the address {shown(url)} cannot be understood: {said}") from e
     several = "," in str(given.get("host", "")) + str(given.get("hostaddr", ""))
     defaults: dict[str, str | int] = {
         "application_name": "holdfast",

@@ -24,7 +24,6 @@ from holdfast.store.postgres_connection import (
     CLASHES,
     DUPLICATE,
     READ_ONLY,
-    Link,
     connect,
     is_crowded,
     is_gone,
@@ -80,7 +79,7 @@ class Line:
     def __init__(self, url: str, busy_seconds: float, borrow: Callable[[], Pipe | None] = lambda: None) -> None:
         self._borrow = borrow
         self._in_use = threading.Lock()
-        self._waits: tuple[Link, float] | None = None
+        self._waits: tuple[Pipe, float] | None = None
         """The connection on which a work is under way, and since when."""
         self._url = url
         self._where = shown(url)
@@ -120,12 +119,15 @@ class Line:
     def hang_up_unless_at(self, place: tuple[str, int], known: Container[int]) -> bool:
         """Break the line if it leads elsewhere, or is not among those that are known there. From any thread."""
         waits = self._waits
-        if waits is None or waits[0].closed:
+        if waits is None:
             return False
-        link = waits[0]
-        if (link.info.host, link.info.port) == place and link.info.backend_pid in known:
+        pipe = waits[0]
+        try:
+            if (pipe.link.info.host, pipe.link.info.port) == place and pipe.pid in known:
+                return False
+        except psycopg.OperationalError:  # its own thread has just closed it
             return False
-        shut(link)
+        shut(pipe.link)
         return True
 
     def end(self) -> None:
@@ -156,7 +158,8 @@ class Line:
                 if is_crowded(e):
                     beg()
                 if is_gone(e) or (writes and e.sqlstate == READ_ONLY):
-                    self.close()
+                    with self._in_use:
+                        self.close()
                 if (e.sqlstate == READ_ONLY and not writes) or not patience.allows(e):
                     raise translated(e, self._where) from e
                 log.info("a transaction on %s is tried again: %s", self._where, e)
@@ -192,6 +195,8 @@ class Line:
                 pipe.begin("driver.begin")
                 pipe.tell("driver.mark", {"slot": self._slot, "number": self._number, "at": _now()})
                 result = work(transaction)
+                if not pipe.asked:
+                    pipe.catch_up()  # else all of it is one packet, which could arrive after we were told that it never did
                 committing = True
                 pipe.end("driver.commit")
         except psycopg.Error as e:
@@ -204,7 +209,7 @@ class Line:
     @contextmanager
     def _whole(self, pipe: Pipe) -> Iterator[None]:
         """Leave no transaction open behind an error. A line on which that fails is given up."""
-        self._waits = pipe.link, time.monotonic()
+        self._waits = pipe, time.monotonic()
         try:
             yield
         except BaseException:
@@ -223,7 +228,9 @@ class Line:
             self.close()
             try:
                 asked = {"slot": self._slot, "at": _now()}
-                row = self._connected().link.execute(named("driver.marked"), asked).fetchone()
+                pipe = self._connected()
+                pipe.rest()  # one that was borrowed may still have an answer due
+                row = pipe.link.execute(named("driver.marked"), asked).fetchone()
             except psycopg.Error as e:
                 if not patience.allows(e):
                     raise IoFailed(

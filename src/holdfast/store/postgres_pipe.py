@@ -19,7 +19,7 @@ from psycopg.pq.abc import PGresult
 
 from holdfast.store import queries
 from holdfast.store.database import Row, Value
-from holdfast.store.postgres_connection import Link
+from holdfast.store.postgres_connection import Link, named
 
 Parameter = Value | list[str]
 Statement = tuple[str, tuple[int, ...]]
@@ -42,6 +42,10 @@ class Pipe:
         self._prepared: dict[Statement, bytes] = {}
         self._count = 0
         self._due: deque[Due] = deque()
+        self.asked = False
+        """Whether the server has answered anything in this transaction."""
+        [(self.pid,)] = link.execute(named("driver.pid")).fetchall()
+        """The server's process. A pooler in between tells clients another number than this."""
 
     def begin(self, query: str) -> None:
         """Begin a transaction. Nothing is sent before something is asked."""
@@ -49,6 +53,7 @@ class Pipe:
             self._drain()
         else:
             self._pgconn.enter_pipeline_mode()
+        self.asked = False
         self._tell_once(query, {})
 
     def tell(self, query: str, params: Mapping[str, Parameter] | None = None) -> None:
@@ -123,7 +128,7 @@ class Pipe:
             self._sync()
             self._collect()
             self._pgconn.exit_pipeline_mode()
-        except psycopg.Error:
+        except BaseException:
             self._due.clear()
             self.link.close()
             raise
@@ -157,6 +162,7 @@ class Pipe:
 
     def _collect(self) -> PGresult | None:
         """The answers to all that is due; that of the last statement or, when all have come, the first error."""
+        self.asked = True
         self._flush()
         failed: psycopg.Error | None = None
         result: PGresult | None = None

@@ -1,7 +1,7 @@
 -- name: settings
 -- What every promise rests on, for one connection. Whoever waits for a lock gives up after a while; a transaction whose
--- worker was cut off is ended by the server, so that nobody waits for it for ever. In a pipeline the server does not count
--- as idle; there it is the line on which nothing is acknowledged any more that ends it.
+-- worker was cut off is ended by the server, so that nobody waits for it for ever. In the middle of a batch the
+-- server does not count as idle; there it is the line on which nothing is acknowledged any more that ends it.
 SELECT
   set_config('lock_timeout', :lock_timeout, false),
   set_config('idle_in_transaction_session_timeout', :idle_timeout, false),
@@ -17,6 +17,9 @@ SELECT
 SELECT current_setting('server_version_num'), current_setting('server_encoding'), current_setting('fsync'),
   current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('transaction_read_only'),
   current_setting('lc_ctype');
+
+-- name: pid
+SELECT pg_backend_pid();
 
 -- name: backends
 -- The lines that this server knows of.
