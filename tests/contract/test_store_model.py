@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from holdfast.model.errors import Busy, Conflict, HoldfastError, Invalid, KeyReused, LeaseLost, NotFound
+from holdfast.model.errors import Busy, Conflict, DeclaredDead, HoldfastError, Invalid, KeyReused, LeaseLost, NotFound
 from holdfast.model.event import (
     Ended,
     Event,
@@ -289,7 +289,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(worker=living)
     def beat(self, worker: str) -> None:
-        self.write(None if self.alive[worker] else Conflict, workers.beat, worker, at=self.now)
+        self.write(None if self.alive[worker] else DeclaredDead, workers.beat, worker, at=self.now)
         self.beats[worker] += self.alive[worker]
 
     @rule(worker=living)
@@ -309,7 +309,7 @@ class StoreMachine(RuleBasedStateMachine):
         elif sheet.holder not in (None, worker):
             error = Busy
         else:
-            error = None if self.alive[worker] else Conflict
+            error = None if self.alive[worker] else DeclaredDead
         lease = self.write(error, leases.take, name, worker)
         if lease is None:
             return multiple()

@@ -96,7 +96,7 @@ async def test_a_process_that_slept_while_it_was_buried_can_write_nothing(
         "draft": "LeaseLost",
         "release": False,
         "take": "Busy",
-        "beat": "Conflict",
+        "beat": "DeclaredDead",
     }
     assert await words(second, session) == ["append", "by the second", "by the second again"]
 
@@ -111,7 +111,7 @@ async def test_a_process_that_was_buried_can_take_nothing_even_when_nobody_holds
     first.tell("append")
     first.signal(signal.SIGCONT)
 
-    assert first.wait_for_line(order="take")["error"] == "Conflict"
+    assert first.wait_for_line(order="take")["error"] == "DeclaredDead"
     assert first.wait_for_line(order="append")["error"] == "LeaseLost"
     assert await words(second, session) == []
 
