@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 STORE = "holdfast.db"
 INDEX = "search.db"
+OWN = ("config.toml", "api-key")
 
 
 class App:
@@ -159,18 +160,30 @@ def backup_store(settings: Settings, target: Path, *, replace: bool, on_progress
     """Copy the whole store to a file while it is in use, and prove the copy. One in PostgreSQL becomes a SQLite store."""
     from holdfast.store.backup import backup, only_ours, remove
     from holdfast.store.move import move
+    from holdfast.store.move_ends import SqliteEnd
     from holdfast.store.private import refuse_existing
 
+    _refuse_own(settings, target)
     if settings.store_path is not None:
         return backup(settings.store_path, target, replace=replace, on_progress=on_progress)
     refuse_existing(target, replace=replace)
     taken = target.with_name(target.name + ".taking")
     with only_ours(taken):
         try:
-            move(_end(settings.home, settings.store), _end(settings.home, f"sqlite:///{taken}"), _nobody, on_progress)
+            move(_end(settings.home, settings.store), SqliteEnd(taken), _nobody, on_progress)
             return backup(taken, target, replace=replace, on_progress=on_progress)
         finally:
             remove(taken)
+
+
+def _refuse_own(settings: Settings, target: Path) -> None:
+    """Raise Invalid for a file that the program itself lives on."""
+    folder, name = target.absolute().parent.resolve(), target.name
+    for own in (settings.store_path or settings.home / STORE, settings.home / INDEX):
+        if folder == own.parent.resolve() and name in (own.name, f"{own.name}-wal", f"{own.name}-shm"):
+            raise Invalid(f"{target} belongs to the store; name another file")
+    if folder == settings.home.resolve() and name in OWN:
+        raise Invalid(f"{target} is a file of the program's own; name another")
 
 
 def at_home(settings: Settings, url: str | None) -> str:

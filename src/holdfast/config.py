@@ -63,7 +63,15 @@ def read(env: Mapping[str, str], home: Path | None = None) -> Settings:
     env = {name: value for name, value in env.items() if value}
     _refuse_unknown_variables(env)
     home = _home(env, home)
-    file = home / FILE
+    return _read(env, home, home / FILE)
+
+
+def check(file: Path) -> None:
+    """Raise Invalid for a file that could not be the settings of a home. One that is not there could."""
+    _read({}, file.parent, file)
+
+
+def _read(env: Mapping[str, str], home: Path, file: Path) -> Settings:
     data = _parse(file)
     _refuse_unknown(data, Settings, str(file))
     warnings = _readable_secrets(file, data)

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.batch.results import Result, ResultFile
 from holdfast.cli import gauge
-from holdfast.model.errors import NotSaved
+from holdfast.model.errors import Conflict, NotSaved
 from holdfast.model.event import Ended, ModelSaid, Rewound, UserSaid
 from holdfast.model.message import text_of
 from holdfast.store import log, sessions
@@ -403,3 +403,51 @@ def test_sessions_that_were_exported_and_imported_elsewhere_are_not_played_again
     assert ran.code == 0, ran.err
     assert "3 of them before this run" in ran.out
     assert results(tmp_path / "again.jsonl") == first
+
+
+@pytest.mark.parametrize("change", ["truncated", "appended to", "replaced"])
+def test_a_file_that_others_change_meanwhile_is_left_as_it_is_and_that_is_said(tmp_path: Path, change: str) -> None:
+    path, mine = tmp_path / "r.jsonl", b"my own notes\n"
+    file = ResultFile(path, "b")
+    file.begin([])
+    file.add(_result(1))
+    match change:
+        case "truncated":
+            os.truncate(path, 3)
+        case "appended to":
+            with path.open("ab") as stream:
+                stream.write(mine)
+        case _:
+            (tmp_path / "mine").write_bytes(mine)
+            (tmp_path / "mine").replace(path)
+    left = path.read_bytes()
+
+    with pytest.raises(Conflict, match="somebody else has changed"):
+        file.finish()
+    file.close()
+    assert path.read_bytes() == left
+
+
+def test_a_file_that_is_removed_meanwhile_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    file = ResultFile(path, "b")
+    file.begin([])
+    file.add(_result(1))
+    path.unlink()
+    file.finish()
+    file.close()
+
+    assert [one["line"] for one in results(path)] == [1]
+
+
+def _result(line: int) -> Result:
+    return Result(
+        line=line,
+        id=None,
+        batch="b",
+        status="done",
+        session_id="hf-1",
+        turn_id="turn-1",
+        model="scripted:echo",
+        text="x",
+    )

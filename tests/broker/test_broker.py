@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import threading
 import uuid
 from pathlib import Path
@@ -47,7 +48,9 @@ def test_a_stranger_gets_nowhere(broker: Brokers, key: str | None) -> None:
 
 def test_a_key_does_not_work_the_other_way_round(broker: Brokers) -> None:
     """The key between broker and worker is of no use to a client."""
-    found = broker.state("ada") or broker.state("bo")
+    with broker.http("ada") as http:
+        assert ask(http, "hello").status_code == 200
+    found = broker.state("ada")
     assert found is not None
     with broker.http(headers={"authorization": f"Bearer {found.key}"}) as http:
         assert http.get("/v1/sessions").status_code == 401
@@ -263,3 +266,24 @@ def test_a_status_that_cannot_be_written_stops_nobody(broker: Brokers) -> None:
             assert ask(http, "are you still there?").status_code == 200
     finally:
         draft.rmdir()
+
+
+def test_who_logs_in_where_another_was_logged_in_is_who_they_are(broker: Brokers) -> None:
+    with broker.http("ada") as ada:
+        theirs = session(ask(ada, "a secret of Ada's", headers={"x-session-key": "ada's"}))
+    with broker.http() as browser:
+        for name in ("ada", "bo", "ada", "bo"):
+            assert log_in(broker, browser, broker.keys[name]).status_code == 303
+            assert (theirs in browser.get("/").text) == (name == "ada")
+
+
+@pytest.mark.parametrize("text", ["modle = 'x'", "model = ", "\0\xff"])
+def test_nobody_is_added_with_settings_that_no_worker_could_start_with(
+    broker: Brokers, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "config.toml").write_text(text, "latin-1")
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        broker.command("add", "zoe", "--json", "--config", str(tmp_path / "config.toml"))
+
+    assert refused.value.returncode == 2
+    assert "zoe" not in [one["name"] for one in broker.status()["users"]]

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Holdfast
 from tests.cli.seed import Seed
 
@@ -75,3 +77,19 @@ def test_migrate_says_where_the_store_stands(holdfast: Holdfast) -> None:
     assert (made["before"], made["after"]) == (0, made["known"])
     assert holdfast("migrate", "--json").json["before"] == made["known"]
     assert "the newest this release knows" in holdfast("migrate").out
+
+
+@pytest.mark.parametrize("name", ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "search.db", "config.toml"])
+def test_no_backup_takes_the_place_of_a_file_of_ours(holdfast: Holdfast, seed: Seed, name: str) -> None:
+    seed.session()
+    ran = holdfast("backup", str(holdfast.home / name), "--force")
+
+    assert ran.code == 2 and "name another" in ran.err
+    assert holdfast("sessions", "verify").code == 0
+
+
+def test_a_store_is_not_moved_onto_itself(holdfast: Holdfast, seed: Seed) -> None:
+    seed.session()
+    ran = holdfast("migrate", "--to", f"sqlite:///{holdfast.home}/../{holdfast.home.name}/holdfast.db")
+
+    assert ran.code == 2 and "there already" in ran.err

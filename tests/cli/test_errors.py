@@ -207,3 +207,10 @@ def test_an_address_that_cannot_be_understood_is_named_without_its_password() ->
     with pytest.raises(Invalid) as refused:
         connect("postgresql://u:TOP%zzSECRET@h/db")
     assert "SECRET" not in str(refused.value)
+
+
+def test_a_daemon_may_have_closed_the_standard_streams(holdfast: Holdfast, seed: Seed) -> None:
+    seed.session()
+    command = " ".join(holdfast.command("sessions", "list"))
+
+    assert subprocess.run(["sh", "-c", f"exec {command} <&- >&- 2>&-"], env=ENVIRONMENT, check=False).returncode == 0

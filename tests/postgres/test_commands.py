@@ -142,3 +142,28 @@ def test_two_homes_share_one_store(tmp_path: Path, url: str) -> None:
 
     assert other("run", "And on", "--session", session_id, "--json").json["session_id"] == session_id
     assert cluster().execute("SELECT turn_count FROM session", name_of(url)) == [(2,)]
+
+
+def test_a_backup_goes_where_one_stands_and_leaves_nothing_else(
+    there: OnPostgres, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert there("run", "Is there a nightingale?").code == 0
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    before = sorted(home.iterdir())
+
+    saved = there("backup", "my.db")
+
+    assert saved.code == 0, saved.err
+    assert [one.name for one in elsewhere.iterdir()] == ["my.db"]
+    assert sorted(home.iterdir()) == before
+
+
+def test_a_store_is_not_moved_onto_itself_under_another_spelling(there: OnPostgres, url: str) -> None:
+    assert there("run", "Is there a nightingale?").code == 0
+
+    ran = there("migrate", "--to", f"{url}&application_name=other")
+
+    assert ran.code == 2 and "there already" in ran.err
+    assert "nightingale" in there("sessions", "search", "nightingale", "--json").out

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.interop.shapes import dump
-from holdfast.model.errors import Busy, Invalid
+from holdfast.model.errors import Busy, Conflict, Invalid
 from holdfast.model.event import Usage
 from holdfast.store.private import MODE, sync_folder, translate
 
@@ -89,8 +89,22 @@ class ResultFile:
 
     def finish(self) -> None:
         """Put the lines into the order of the prompts, for good."""
+        self._refuse_changed()
         places = sorted(self._places.items())
         self._replace((number, os.pread(self._file, length, start)) for number, (start, length) in places)
+
+    def _refuse_changed(self) -> None:
+        """Raise Conflict if somebody else has written to the file, or put another in its place. One that was removed is made anew."""
+        ours = os.fstat(self._file)
+        try:
+            named = self.path.stat()
+        except FileNotFoundError:
+            named = ours
+        if ours.st_size != self._end or (ours.st_dev, ours.st_ino) != (named.st_dev, named.st_ino):
+            raise Conflict(
+                f"somebody else has changed {self.path} meanwhile; it was left as it is. All results are in the store: "
+                "the same command with another --out writes them down"
+            )
 
     def close(self) -> None:
         os.close(self._file)

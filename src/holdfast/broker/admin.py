@@ -111,8 +111,8 @@ def _refuse_unreachable(uid: int, home: Path) -> None:
         ) from e
 
 
-async def remove(settings: Settings, name: str, at: int) -> Path:
-    """End somebody's time as a user: key, worker, and the name. The home is put aside; where, is returned."""
+async def remove(settings: Settings, name: str, at: int) -> Path | None:
+    """End somebody's time as a user: key, worker, and the name. The home is put aside; where, if there was one, is returned."""
     places = Places.of(settings)
     users = Users(places.users)
     users.get(name)

@@ -111,7 +111,23 @@ class Front:
             (name, value) for name, value in scope["headers"] if name not in (b"content-length", b"transfer-encoding")
         ]
         changed = {**scope, "headers": [*kept, (b"content-length", str(len(form)).encode())]}
-        await self._relay(user, changed, _instead(form, receive), send)
+        await self._relay(user, changed, _instead(form, receive), self._without_others(user, headers, send))
+
+    def _without_others(self, user: User, headers: Headers, send: Send) -> Send:
+        """As `send`, for an answer that lets somebody in: whoever was logged in with the same browser no longer is."""
+        given = cookie_parser("; ".join(headers.getlist("cookie")))
+        others = [one for one in self._broker.users.all().values() if one.name != user.name]
+        names = [name for one in others if (name := self._pages.cookie(one.worker_key)) in given]
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 303:
+                ended = [
+                    (b"set-cookie", f"{name}=; Max-Age=0; Path=/; HttpOnly; SameSite=strict".encode()) for name in names
+                ]
+                message["headers"] = [*message["headers"], *ended]
+            await send(message)
+
+        return sent
 
     async def _show_login(self, send: Send, status: int, target: str) -> None:
         page = self._pages.login(wrong=status != 200, target=target)

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.model.errors import Conflict, Invalid
+from holdfast.model.errors import Conflict
 from holdfast.settings import Settings
 from holdfast.store.private import translate
 
@@ -83,14 +83,14 @@ def make_home(places: Places, name: str, uid: int | None, config: bytes | None) 
         raise translate(e, target) from e
 
 
-def put_away(places: Places, name: str, stamp: str) -> Path:
-    """Move the home of somebody who is no longer a user to where it can be got back from; where that is."""
+def put_away(places: Places, name: str, stamp: str) -> Path | None:
+    """Move the home of somebody who is no longer a user to where it can be got back from; where that is, if there was one."""
     target = places.homes / ".removed" / f"{name}-{stamp}"
     try:
         target.parent.mkdir(mode=PRIVATE, exist_ok=True)
         places.user(name).rename(target)
-    except FileNotFoundError as e:
-        raise Invalid(f"{name} has no home at {places.user(name)}") from e
+    except FileNotFoundError:
+        return None
     except OSError as e:
         raise translate(e, target) from e
     return target

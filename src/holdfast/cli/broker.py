@@ -60,7 +60,9 @@ def _tell(address: str, users: str) -> None:
 @face.json_option
 def add(*, name: str, file: Path | None, as_json: bool) -> None:
     """Give NAME a home and a key. The key is shown this once."""
-    user, key = admin.add(face.settings(), name, file, SystemClock().now())
+    settings = face.settings()
+    config.check(file or settings.home / admin.TEMPLATE)
+    user, key = admin.add(settings, name, file, SystemClock().now())
     if as_json:
         render.document({"name": user.name, "key": key, "uid": user.uid, "added_at": iso(user.added_at)})
     else:
@@ -84,7 +86,8 @@ def new_key(*, name: str, as_json: bool) -> None:
 def remove(*, name: str) -> None:
     """Let NAME in no longer, and end their worker. Their home is put aside, not deleted."""
     kept = asyncio.run(admin.remove(face.settings(), name, SystemClock().now()))
-    render.out(f"{name} is no longer a user; the home is kept at {kept}")
+    where = "there was no home to keep" if kept is None else f"the home is kept at {kept}"
+    render.out(f"{name} is no longer a user; {where}")
 
 
 @broker.command()

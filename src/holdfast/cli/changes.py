@@ -41,7 +41,7 @@ def rename(*, ref: str, title: str, as_json: bool) -> None:
 @click.command()
 @click.argument("ref")
 @click.option(
-    "--message", "seq", type=click.IntRange(1), metavar="SEQ", help="Pin this message in the context instead."
+    "--message", "seq", type=click.IntRange(1, 2**53), metavar="SEQ", help="Pin this message in the context instead."
 )
 @click.option("--off", is_flag=True, help="Take the mark away again.")
 @face.json_option

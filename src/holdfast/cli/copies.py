@@ -118,7 +118,7 @@ def migrate(*, check: bool, to: str | None, as_json: bool) -> None:
 
 
 def _move(url: str, *, as_json: bool) -> None:
-    from holdfast.app import move_store
+    from holdfast.app import at_home, move_store
     from holdfast.clock import SystemClock
     from holdfast.settings import without_password
 
@@ -126,7 +126,7 @@ def _move(url: str, *, as_json: bool) -> None:
     alive = _alive(SystemClock().now(), settings.liveness.stale_seconds)
     with render.stages() as tell:
         done = move_store(settings, url, alive, tell)
-    address = without_password(url)
+    address = without_password(at_home(settings, url))
     if as_json:
         counts = {"sessions": done.sessions, "events": done.events, "rows": done.rows}
         return render.document({"to": address, "store_id": done.store_id, **counts, "verified": True})

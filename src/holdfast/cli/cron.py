@@ -124,7 +124,9 @@ def list_(*, as_json: bool) -> None:
 
 @cron.command()
 @click.argument("ref", metavar="ID")
-@click.option("--slots", "count", type=click.IntRange(min=1), default=SLOTS, show_default=True, help="How many times.")
+@click.option(
+    "--slots", "count", type=click.IntRange(1, 10_000), default=SLOTS, show_default=True, help="How many times."
+)
 @face.json_option
 def show(*, ref: str, count: int, as_json: bool) -> None:
     """A schedule and what became of the times it was due, the newest first."""

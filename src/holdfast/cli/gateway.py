@@ -95,7 +95,7 @@ def _status(configured: object, found: _Found) -> list[dict[str, object]]:
 
 
 @gateway.command()
-@click.option("--limit", type=click.IntRange(min=1), default=LISTED, show_default=True, help="How many of each.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=LISTED, show_default=True, help="How many of each.")
 @face.json_option
 def dead(*, limit: int, as_json: bool) -> None:
     """Messages that could not be understood or dealt with, and replies that failed or may not have arrived."""

@@ -1,6 +1,7 @@
 """The root of the command line: the global options, the table of commands, and the one place that handles errors."""
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,9 +63,17 @@ def cli(ctx: click.Context, home: Path | None) -> object:
     return None
 
 
+def _open_closed() -> None:
+    """A daemon may have closed standard streams. A file of ours must not take their numbers, nor a word to them fail."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
+
+
 def main(args: Sequence[str]) -> int:
     """Run one command line; its exit status. Every failure we can name ends as one sentence on standard error."""
     as_json = "--json" in args
+    _open_closed()
     # Whatever a model or a tool wrote can be printed, in any locale.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # they are text files here

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from pathlib import Path
 
 import click
 import msgspec
@@ -11,6 +12,7 @@ from holdfast.cli import errors, face, render, signals
 from holdfast.cli.spinner import Spinner
 from holdfast.clock import SystemClock
 from holdfast.interop.visible import visible
+from holdfast.model.errors import NotFound
 from holdfast.torture.opening import Scratch, scratch
 from holdfast.torture.outcome import Outcome
 from holdfast.torture.torture import ROUNDS, TRIALS, attempt
@@ -33,6 +35,7 @@ def torture_(*, store: str | None, seed: int | None, rounds: int, as_json: bool)
     Your own store is neither read nor written.
     """
     url = at_home(face.settings(), store)
+    _refuse_nowhere(store, url)
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     outcomes: list[Outcome] = []
     with scratch(url) as made:
@@ -47,6 +50,15 @@ def torture_(*, store: str | None, seed: int | None, rounds: int, as_json: bool)
     else:
         _report(outcomes, seed, rounds)
     return status
+
+
+def _refuse_nowhere(given: str | None, url: str) -> None:
+    """Raise NotFound for a folder that was asked for and is not there: another disk would be tried than the one that is meant."""
+    folder = Path(url.removeprefix("sqlite:///")).parent
+    if given is not None and url.startswith("sqlite:///") and not folder.is_dir():
+        raise NotFound(
+            f"there is no folder {folder}; a path that begins at the root has four slashes: sqlite:////mnt/x.db"
+        )
 
 
 async def _torture(made: Scratch, seed: int, rounds: int, outcomes: list[Outcome]) -> int:

@@ -56,7 +56,7 @@ def restore(*, ref: str, as_json: bool) -> None:
 @click.command()
 @click.option(
     "--trashed-days",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 36_500),
     default=30,
     show_default=True,
     help="Only what has lain in the trash for longer than this.",

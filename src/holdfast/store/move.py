@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.model.errors import Busy, Conflict, Corrupt
+from holdfast.model.errors import Busy, Conflict, Corrupt, Invalid
 from holdfast.store import meta, verify, workers
 from holdfast.store.backup import Stages, nothing
 from holdfast.store.database import Transaction
@@ -58,6 +58,9 @@ class End(Protocol):
     def count(self, table: str) -> int:
         """How many rows there are."""
 
+    def same_as(self) -> object:
+        """What is equal for two ends that are one store, however they are spelt."""
+
     def ahead(self) -> int:
         """By how much the clock that counts in the store is ahead of this machine's, in microseconds."""
 
@@ -94,6 +97,8 @@ def move(
     on by itself, Corrupt if the target does not hold what was written to it. Nothing has changed then.
     """
     with source.reading() as old, target.writing() as new:
+        if source.same_as() == target.same_as():
+            raise Invalid("the store is there already; name another address")
         for end, tx in ((source, old), (target, new)):
             refuse_alive(end, tx, alive)
         (refuse or _refuse_other)(old, new, target)

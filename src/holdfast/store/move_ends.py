@@ -86,6 +86,10 @@ class SqliteEnd:
     def count(self, table: str) -> int:
         return cast("int", self._connection.execute(_filled(self._queries["move.count"], table)).get)
 
+    def same_as(self) -> object:
+        found = self._path.stat()
+        return found.st_dev, found.st_ino
+
     def ahead(self) -> int:
         return 0
 
@@ -168,6 +172,9 @@ class PostgresEnd:
         row = self._link.execute(_filled(self._queries["move.count"], table)).fetchone()
         assert row is not None
         return int(row[0])
+
+    def same_as(self) -> object:
+        return self._link.execute(self._queries["driver.same"]).fetchone()
 
     def ahead(self) -> int:
         [(theirs,)] = self._link.execute(self._queries["driver.clock"]).fetchall()

@@ -159,6 +159,8 @@ def _conninfo(url: str) -> str:
     except psycopg.ProgrammingError as e:
         said = re.sub(r'"[^"]*"', '"…"', str(e).strip())  # what is quoted may be the password
         raise Invalid(f"the address {shown(url)} cannot be understood: {said}") from e
+    if "@" in str(given.get("host", "")):
+        raise Invalid(f"the address {shown(url)} has more than one @; write one in a password as %40")
     several = "," in str(given.get("host", "")) + str(given.get("hostaddr", ""))
     defaults: dict[str, str | int] = {
         "application_name": "holdfast",

@@ -18,6 +18,10 @@ SELECT current_setting('server_version_num'), current_setting('server_encoding')
   current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('transaction_read_only'),
   current_setting('lc_ctype');
 
+-- name: same
+-- What only the same database of the same server answers.
+SELECT pg_postmaster_start_time(), oid FROM pg_database WHERE datname = current_database();
+
 -- name: pid
 SELECT pg_backend_pid();
 
