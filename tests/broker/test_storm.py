@@ -111,13 +111,15 @@ def _reply(answer: httpx.Response, *, stream: bool) -> str | None:
     return told(found)
 
 
-async def _log(http: httpx.AsyncClient, session_id: str) -> list[dict[str, Any]]:
+async def _all(http: httpx.AsyncClient, session_id: str, what: str) -> list[dict[str, Any]]:
+    """Every event or message of a session, page by page."""
     found: list[dict[str, Any]] = []
-    while True:
-        page = await http.get(f"/v1/sessions/{session_id}/events", params={"after": len(found), "limit": 1000})
-        found += page.json()["events"]
-        if page.json()["next"] is None:
-            return found
+    after: int | None = 0
+    while after is not None:
+        page = (await http.get(f"/v1/sessions/{session_id}/{what}", params={"after": after, "limit": 1000})).json()
+        found += page[what]
+        after = page["next"]
+    return found
 
 
 async def _check(broker: Brokers, name: str, said: list[tuple[str, str]]) -> None:
@@ -126,8 +128,8 @@ async def _check(broker: Brokers, name: str, said: list[tuple[str, str]]) -> Non
     async with client(broker, headers) as http:
         sessions = (await http.get("/v1/sessions")).json()["sessions"]
         assert len(sessions) == 1, name
-        log = await _log(http, sessions[0]["id"])
-        messages = (await http.get(f"/v1/sessions/{sessions[0]['id']}/messages?limit=1000")).json()["messages"]
+        log = await _all(http, sessions[0]["id"], "events")
+        messages = await _all(http, sessions[0]["id"], "messages")
 
     assert [event["seq"] for event in log] == list(range(1, sessions[0]["seq"] + 1)), name
     assert [one["content"] for one in messages if one["role"] == "user"] == [words for words, _ in said], name
