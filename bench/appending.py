@@ -1,6 +1,5 @@
 """How fast messages become durable: one session, sixty-four, and the same disk without us."""
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Callable
@@ -12,8 +11,6 @@ from bench import peers, stores, texts
 from bench.figures import Contestant, Figure, Goal, alternate, median, ratio
 from holdfast.model.entry import encode
 from holdfast.store import log, migrate
-from holdfast.store.leases import Lease
-from holdfast.store.sqlite import SqliteDatabase
 from holdfast.store.sqlite_connection import SqliteTransaction, connect
 
 SESSIONS = 64
@@ -28,8 +25,8 @@ async def measure(folder: Path, *, rounds: int, appends: int, with_peers: bool) 
     db = await stores.new_store(folder / "append.db")
     held = [await db.write(stores.hold, number) for number in range(SESSIONS)]
     contestants: dict[str, Contestant] = {
-        OURS_ONE: lambda: _ours(db, held[:1], appends),
-        OURS_MANY: lambda: _ours(db, held, appends // 20),
+        OURS_ONE: lambda: stores.appends(db, held[:1], appends),
+        OURS_MANY: lambda: stores.appends(db, held, appends // 20),
         SAME: _blocking(_same(folder / "same.db"), appends),
         BARE: _blocking(_bare(folder / "bare.db"), appends),
     }
@@ -64,18 +61,6 @@ def _ours_figures(results: list[dict[str, float]]) -> list[Figure]:
 
 def _rate(per_second: float) -> str:
     return f"{per_second:,.0f} messages/s"
-
-
-async def _ours(db: SqliteDatabase, held: list[Lease], each: int) -> float:
-    """Messages a second when each session appends its own, one after the other."""
-
-    async def one(lease: Lease) -> None:
-        for number in range(each):
-            await db.write(log.append, lease, [texts.said(number)], at=stores.now())
-
-    start = time.perf_counter()
-    await asyncio.gather(*(one(lease) for lease in held))
-    return each * len(held) / (time.perf_counter() - start)
 
 
 def _blocking(work: Callable[[int], None], count: int) -> Contestant:

@@ -21,7 +21,7 @@ from holdfast.model.entry import encode
 from holdfast.model.event import Event
 from holdfast.store import log, postgres_migrate
 from holdfast.store.leases import Lease
-from holdfast.store.postgres import PostgresDatabase, open_postgres
+from holdfast.store.postgres import open_postgres
 from holdfast.store.postgres_connection import Link, connect
 from holdfast.store.postgres_plain import PlainTransaction
 from tests.postgres.cluster import Cluster
@@ -56,7 +56,7 @@ async def _speed(cluster: Cluster, folder: Path, rounds: int, appends: int) -> l
             each = max(5, appends // count)
             few = max(2, each // TURN_SHARE)
             contest |= {
-                f"{OURS} {count}": partial(_ours, db, held[:count], each),
+                f"{OURS} {count}": partial(stores.appends, db, held[:count], each),
                 f"{SAME} {count}": partial(_at_once, plain.appending(count), each),
                 f"{BARE} {count}": partial(_at_once, plain.inserting(count), each),
                 f"{TURNS} {count}": partial(_turns, engine, opened[:count], few),
@@ -149,18 +149,6 @@ def _append_one(link: Link, lease: Lease, events: Sequence[Event]) -> None:
 def _insert(link: Link, count: int) -> None:
     for number in range(count):
         link.execute("INSERT INTO bare (body) VALUES (%s)", (encode(texts.said(number)),))
-
-
-async def _ours(db: PostgresDatabase, held: list[Lease], each: int) -> float:
-    """Messages a second when each session appends its own, one after the other."""
-
-    async def one(lease: Lease) -> None:
-        for number in range(each):
-            await db.write(log.append, lease, [texts.said(number)], at=stores.now())
-
-    start = time.perf_counter()
-    await asyncio.gather(*(one(lease) for lease in held))
-    return each * len(held) / (time.perf_counter() - start)
 
 
 async def _turns(engine: Engine, session_ids: list[str], each: int) -> float:

@@ -1,5 +1,6 @@
 """Stores made and filled for measuring."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from bench import texts
 from holdfast.model.event import Event, SessionOpened
 from holdfast.model.identity import Identity
 from holdfast.store import leases, log, sessions, workers
-from holdfast.store.database import Transaction
+from holdfast.store.database import Database, Transaction
 from holdfast.store.leases import Lease
 from holdfast.store.sqlite import SqliteDatabase, open_sqlite
 
@@ -53,3 +54,15 @@ def add_sessions(tx: Transaction, first: int, count: int, messages: int) -> None
     for number in range(first, first + count):
         sessions.create(tx, session_id(number), SessionOpened(source="chat", model="scripted:bench"), at=now())
         log.append_unheld(tx, session_id(number), list(texts.turns(number * messages, messages)), at=now())
+
+
+async def appends(db: Database, held: list[Lease], each: int) -> float:
+    """Messages a second when each session appends its own, one after the other."""
+
+    async def one(lease: Lease) -> None:
+        for number in range(each):
+            await db.write(log.append, lease, [texts.said(number)], at=now())
+
+    start = time.perf_counter()
+    await asyncio.gather(*(one(lease) for lease in held))
+    return each * len(held) / (time.perf_counter() - start)

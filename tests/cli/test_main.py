@@ -47,6 +47,17 @@ def test_the_home_may_be_named_behind_the_command(holdfast: Holdfast, seed: Seed
         assert session_id in done.stdout.decode()
 
 
+@pytest.mark.parametrize("before", [(), ("chat",)])
+def test_options_without_a_command_are_those_of_the_chat(
+    holdfast: Holdfast, seed: Seed, before: tuple[str, ...]
+) -> None:
+    seed.session()
+    ran = holdfast(*before, "--resume", "no such session")
+
+    assert ran.code == 3 and "no session has the id, alias or title" in ran.err
+    assert "see 'holdfast chat --help'" in holdfast(*before, "--nonsense").err
+
+
 def test_every_command_has_help(holdfast: Holdfast) -> None:
     from tests.test_docs import commands
 

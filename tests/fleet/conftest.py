@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.fleet.fleet import Talking, Worker
-from tests.postgres.cluster import Cluster, cluster
+from tests.postgres.cluster import cluster
+from tests.postgres.conftest import durable  # noqa: F401 - a server that can be killed, for these tests too
 
 NewWorker = Callable[..., Worker]
 NewCrowd = Callable[..., Talking]
@@ -18,15 +19,6 @@ NewCrowd = Callable[..., Talking]
 def store() -> str:
     """The address of an empty database."""
     return cluster().new_database()
-
-
-@pytest.fixture(scope="module")
-def durable() -> Iterator[Cluster]:
-    """A server that flushes, for those who kill it."""
-    made = Cluster(durable=True)
-    made.start()
-    yield made
-    made.remove()
 
 
 @pytest.fixture

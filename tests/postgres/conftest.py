@@ -1,12 +1,12 @@
 """Stores in a real PostgreSQL."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from holdfast.store.postgres import PostgresDatabase, open_postgres
 from tests.cli.conftest import holdfast, home, seed  # noqa: F401 - the command line, for these tests too
-from tests.postgres.cluster import cluster
+from tests.postgres.cluster import Cluster, cluster
 
 
 @pytest.fixture
@@ -20,3 +20,12 @@ async def database(url: str) -> AsyncIterator[PostgresDatabase]:
     opened = await open_postgres(url)
     yield opened
     await opened.close()
+
+
+@pytest.fixture(scope="module")
+def durable() -> Iterator[Cluster]:
+    """A server that flushes, for those who kill it."""
+    made = Cluster(durable=True)
+    made.start()
+    yield made
+    made.remove()

@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import psycopg
@@ -24,15 +24,6 @@ from tests.postgres.cluster import Cluster, cluster, name_of
 
 PATIENCE = 20.0
 HANG_UP = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-
-
-@pytest.fixture(scope="module")
-def durable() -> Iterator[Cluster]:
-    """A server that flushes, for those who kill it."""
-    made = Cluster(durable=True)
-    made.start()
-    yield made
-    made.remove()
 
 
 @pytest.fixture

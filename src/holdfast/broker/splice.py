@@ -5,6 +5,7 @@ client has heard already is left out of that. Where the new telling does not beg
 asked again and said something else, nothing is mixed: the stream ends with an error.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,7 +40,7 @@ class Frames:
             yield frame + b"\n\n"
 
 
-class Splice:
+class Splice(ABC):
     """What was passed on so far, over however many tellings."""
 
     def __init__(self) -> None:
@@ -69,8 +70,9 @@ class Splice:
             raise Cut
         return self._told(frame, data)
 
+    @abstractmethod
     def _told(self, frame: bytes, data: dict[str, Any]) -> bytes:
-        raise NotImplementedError
+        """What of an event of ours is news."""
 
 
 def _code(data: dict[str, Any]) -> object:

@@ -38,6 +38,9 @@ COMMANDS = {
     "model": "model:model",
 }
 
+OWN_OPTIONS = ("-h", "--help", "--version")
+"""What `holdfast` itself takes beside --home; `holdfast --resume` is `holdfast chat --resume`."""
+
 
 @click.group(
     cls=LazyGroup,
@@ -78,7 +81,7 @@ def main(args: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # they are text files here
     try:
-        status = cli.main(_hoist_home(args), prog_name="holdfast", standalone_mode=False)
+        status = cli.main(_in_order(args), prog_name="holdfast", standalone_mode=False)
         render.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         return errors.INTERRUPTED
@@ -97,8 +100,11 @@ def main(args: Sequence[str]) -> int:
     return status if isinstance(status, int) else errors.DONE
 
 
-def _hoist_home(args: Sequence[str]) -> list[str]:
-    """`--home DIR` to the front, so that it may stand behind the command too. Nothing behind `--` is touched."""
+def _in_order(args: Sequence[str]) -> list[str]:
+    """`--home DIR` to the front, so that it may stand behind the command too; options without a command are the chat's.
+
+    Nothing behind `--` is touched.
+    """
     end = args.index("--") if "--" in args else len(args)
     front: list[str] = []
     rest: list[str] = []
@@ -110,6 +116,8 @@ def _hoist_home(args: Sequence[str]) -> list[str]:
             front.append(arg)
         else:
             rest.append(arg)
+    if rest and rest[0].startswith("-") and rest[0] not in OWN_OPTIONS:
+        rest.insert(0, "chat")
     return [*front, *rest, *args[end:]]
 
 
