@@ -261,6 +261,7 @@ def test_a_status_that_cannot_be_written_stops_nobody(broker: Brokers) -> None:
     draft.mkdir()
     try:
         with broker.http("ada") as http:
+            broker.strike("ada")  # another worker will be started, which is news
             assert ask(http, "hello").status_code == 200
             wait_until(lambda: "the status of the broker cannot be written" in broker.process.complaints, "it is said")
             assert ask(http, "are you still there?").status_code == 200
