@@ -1,5 +1,8 @@
 """A state.db of Hermes becomes sessions here: chains of compactions as one, and nothing of it lost. (promises 5, 16, 17, 23)"""
 
+import itertools
+import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -194,6 +197,28 @@ async def test_a_file_that_nobody_has_open_gets_no_files_beside_it(database: Dat
     await taken(database, source.path)
 
     assert [path.name for path in source.path.parent.iterdir()] == ["state.db"]
+
+
+async def test_hermes_may_leave_at_any_moment_of_an_import(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last words are then folded into the file, and the WAL is gone."""
+    looks, real = itertools.count(), Path.stat
+    leaves_at, hermes = -1, None
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path.name.startswith("state.db") and next(looks) == leaves_at and hermes is not None:
+            hermes.close()
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    stays = made.hermes_plain(tmp_path / "stays" / "state.db")
+    await taken(database, stays.path)
+    for leaves_at in range(next(looks)):
+        looks, hermes = itertools.count(), made.hermes_plain(tmp_path / str(leaves_at) / "state.db")
+        assert {one.outcome for one in await taken(database, hermes.path)} == {"same", "empty"}
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            hermes.count()
 
 
 async def test_a_newer_version_is_refused_by_its_number(database: Database, tmp_path: Path) -> None:

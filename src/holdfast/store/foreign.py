@@ -26,7 +26,7 @@ class ForeignFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._state = self._look()
-        self._is_shared = any(path.with_name(path.name + end).exists() for end in ("-wal", "-journal"))
+        self._is_shared = self._state[0]
         how = "mode=ro" if self._is_shared else "immutable=1"
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         with self._translated():
@@ -49,9 +49,11 @@ class ForeignFile:
     def close(self) -> None:
         self._connection.close()
 
-    def _look(self) -> tuple[int, int, bool]:
+    def _look(self) -> tuple[bool, int, int]:
+        """Whether others use it, and only then what it is like: who leaves in between has not changed it behind our back."""
+        is_shared = any(self._path.with_name(self._path.name + end).exists() for end in ("-wal", "-journal"))
         found = self._path.stat()
-        return found.st_size, found.st_mtime_ns, self._path.with_name(self._path.name + "-wal").exists()
+        return is_shared, found.st_size, found.st_mtime_ns
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
