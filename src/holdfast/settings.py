@@ -158,14 +158,17 @@ class Broker(Section, frozen=True):
     idle_minutes: Annotated[float, Meta(gt=0)] = 30
     homes: str | None = None
     """Without it, `<home>/users`."""
-    first_uid: Annotated[int, Meta(ge=1, le=2**31)] | None = None
-    """With it, each user's worker runs under a uid of its own, from this one on; only root can do that."""
+    first_uid: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    """Each user's worker runs under a uid of its own, from this one on; with 0 all share the broker's.
+    Without it, a broker that is root finds uids that nobody uses; others cannot give out any."""
     environment: tuple[str, ...] = ()
     """Variables that workers are given beside the usual ones."""
     requests: Count = 64
     """Open requests of one user."""
     memory_mb: Count = 2048
     """Of each program of a user."""
+    user_memory_mb: Count = 4096
+    """Of all programs of a user together, where there are control groups."""
     processes: Count = 512
     """Programs and threads of one user, where each has a uid."""
     kb_per_second: Count | None = None

@@ -14,6 +14,7 @@ import httpx
 import msgspec
 
 from holdfast.broker import admin, worker
+from holdfast.broker.groups import Groups
 from holdfast.broker.places import Places
 from holdfast.broker.users import Users
 from holdfast.config import read
@@ -53,14 +54,17 @@ class Brokers:
 
     def add(self, name: str, at: int = 1) -> None:
         if self._python == (sys.executable,):
-            _, self.keys[name] = admin.add(self.settings, name, None, at)
+            _, self.keys[name], _ = admin.add(self.settings, name, None, at)
         else:
             self.keys[name] = self.command("add", name, "--json")["key"]
 
     def command(self, *words: str) -> Any:
         """What `holdfast broker …` prints as JSON."""
+        return json.loads(self.run(*words))
+
+    def run(self, *words: str) -> bytes:
         command = (*self._python, "-m", "holdfast", "--home", str(self.home), "broker", *words)
-        return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        return subprocess.run(command, check=True, capture_output=True).stdout
 
     def users_cookie(self, name: str) -> str:
         """The name of the cookie of a user's dashboard."""
@@ -141,3 +145,4 @@ class Brokers:
             self.strike(name)
         for name in self.keys:
             self.wait_asleep(name)
+        wait_until(Groups.of(self.places.broker).drop, "nobody is left in a control group")

@@ -3,18 +3,24 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from holdfast.broker import admin
+from holdfast.broker import admin, uids
+from holdfast.broker.groups import Groups, trees
+from holdfast.broker.users import Users
 from holdfast.config import read
 from holdfast.model.errors import Invalid
+from holdfast.settings import Broker
 from tests.api.serving import ask, text
 from tests.broker.brokers import Brokers
 from tests.crash.programs import ROOT
@@ -79,35 +85,153 @@ def test_who_is_not_root_is_told_so_before_anything_is_done(tmp_path: Path) -> N
         assert "only root can do" in done.stderr
 
 
-def test_a_program_that_the_uid_cannot_reach_is_found_out_beforehand(tmp_path: Path) -> None:
+def test_a_place_that_the_uid_cannot_reach_is_found_out_beforehand(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         return  # nobody gets as far as that
     (tmp_path / "config.toml").write_text(f"[broker]\nfirst_uid = {UID}\n")  # the tests' own folder is root's alone
-    with pytest.raises(Invalid, match=f"uid {UID} cannot"):
+    with pytest.raises(Invalid, match=f"uid {UID} cannot "):
         admin.add(read({}, tmp_path), "ada", None, 1)
 
     assert not (tmp_path / "users" / "ada").exists()
     assert admin.look(read({}, tmp_path)) == (None, [])
 
 
-def test_users_with_uids_are_strangers_to_each_other(tmp_path: Path, homes: Path) -> None:
+def test_where_uids_were_not_asked_for_and_cannot_be_users_share_one_and_are_told(tmp_path: Path) -> None:
+    user, _, warnings = admin.add(read({}, tmp_path), "ada", None, 1)
+
+    assert user.uid is None
+    (said,) = warnings
+    assert "can reach each other's files, ada too" in said
+    assert ("cannot" in said) if os.geteuid() == 0 else ("root" in said)
+    assert "each other's files: ada" in " ".join(admin.refuse_unfit(read({}, tmp_path)))
+
+
+def test_root_gives_everybody_a_uid_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    told, untold, shared = Broker(first_uid=UID), Broker(), Broker(first_uid=0)
+
+    assert [uids.first(wanted, None) for wanted in (told, shared)] == [UID, None]
+    drawn = uids.first(untold, None)
+    assert drawn in uids.UNUSED
+    assert uids.first(untold, 77) == 77, "the next after those it has given out"
+    assert len({uids.first(untold, None) for _ in range(20)}) > 10, "brokers that know nothing of each other"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert uids.first(untold, None) is None
+
+
+def test_who_was_added_without_a_uid_is_not_served_where_each_must_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    settings = read({}, tmp_path)
+    shared, told = (msgspec.structs.replace(settings, broker=Broker(first_uid=uid)) for uid in (0, UID))
+    assert "without broker.first_uid = 0" in admin.add(shared, "ada", None, 1)[2][0]
+
+    with pytest.raises(Invalid, match="added without a uid: ada"):
+        admin.refuse_unfit(told)
+
+
+@pytest.fixture
+def apart(tmp_path: Path, homes: Path) -> Iterator[Brokers | None]:
+    """A broker whose users, ada and bo, have uids, if they can be given out here. It leaves no control group behind."""
     python = interpreter() if os.geteuid() == 0 else None
-    if python is None:  # then nobody gets a uid at all
-        (tmp_path / "config.toml").write_text(f'[broker]\nfirst_uid = {UID}\nhomes = "{homes}"\n')
-        with pytest.raises(Invalid):
-            admin.add(read({}, tmp_path), "ada", None, 1)
+    if python is None:
+        yield None
         return
-    with Brokers(tmp_path / "h", "ada", "bo", python=python, homes=str(homes), first_uid=UID) as broker:
+    with Brokers(tmp_path / "h", "ada", "bo", python=python, homes=str(homes)) as broker:
         for name in ("ada", "bo"):
             with broker.http(name) as http:
                 assert text(ask(http, "hello")) == "You said: hello"
-        for number, (name, other) in enumerate((("ada", "bo"), ("bo", "ada"))):
-            uid, status = UID + number, Path(f"/proc/{broker.pid(name)}/status").read_text()
-            assert re.search(rf"^Uid:\t{uid}\t{uid}\t{uid}\t{uid}$", status, re.MULTILINE)
-            assert re.search(rf"^Gid:\t{uid}\t{uid}\t{uid}\t{uid}$", status, re.MULTILINE)
-            assert re.search(r"^Groups:\s*$", status, re.MULTILINE)
-            assert re.search(r"^CapEff:\t0+$", status, re.MULTILINE)
-            assert re.search(r"Max processes\s+512\s", Path(f"/proc/{broker.pid(name)}/limits").read_text())
-            target = (broker.places.user(other) / "home", broker.places.run(other) / "sock", broker.pid(other))
-            done = as_stranger(*python, "-c", TRY, *map(str, target), uid=uid)
-            assert done.returncode == 0, done.stderr
+        yield broker
+        broker.stop()
+        found = Groups.of(broker.places.broker)
+        assert not [group for group in groups(os.getpid()) if (group / found.name).exists()]
+
+
+def uid_of(broker: Brokers, name: str) -> int:
+    uid = Users(broker.places.users).get(name).uid
+    assert uid in uids.UNUSED
+    return uid
+
+
+def groups(pid: int) -> set[Path]:
+    """The folders of a program's control groups, those of our controllers."""
+    proc = Path("/proc") / str(pid)
+    return {tree.folder for tree in trees((proc / "cgroup").read_text(), (proc / "mountinfo").read_text()).values()}
+
+
+def test_users_with_uids_are_strangers_to_each_other(apart: Brokers | None) -> None:
+    if apart is None:
+        return
+    found = interpreter()
+    assert found is not None
+    for name, other in (("ada", "bo"), ("bo", "ada")):
+        uid, status = uid_of(apart, name), Path(f"/proc/{apart.pid(name)}/status").read_text()
+        assert re.search(rf"^Uid:\t{uid}\t{uid}\t{uid}\t{uid}$", status, re.MULTILINE)
+        assert re.search(rf"^Gid:\t{uid}\t{uid}\t{uid}\t{uid}$", status, re.MULTILINE)
+        assert re.search(r"^Groups:\s*$", status, re.MULTILINE)
+        assert re.search(r"^CapEff:\t0+$", status, re.MULTILINE)
+        assert re.search(r"Max processes\s+512\s", Path(f"/proc/{apart.pid(name)}/limits").read_text())
+        target = (apart.places.user(other) / "home", apart.places.run(other) / "sock", apart.pid(other))
+        done = as_stranger(*found, "-c", TRY, *map(str, target), uid=uid)
+        assert done.returncode == 0, done.stderr
+
+
+def test_each_user_has_a_share_of_the_machine(apart: Brokers | None) -> None:
+    if apart is None:
+        return
+    if "for want of a control group" in apart.process.complaints:
+        return  # test_groups.py sees to it that there is a reason
+    ada, bo = groups(apart.pid("ada")), groups(apart.pid("bo"))
+    assert {group.name for group in ada} == {"ada"}
+    assert {group.name for group in bo} == {"bo"}
+    assert {group.parent for group in ada} == {group.parent for group in bo}
+    limits = [
+        path.read_text()
+        for group in ada
+        for path in group.glob("memory.*")
+        if path.name.endswith(("max", "limit_in_bytes"))
+    ]
+    assert f"{4096 * 2**20}\n" in limits
+
+
+def test_nothing_of_a_user_who_was_removed_runs_on(apart: Brokers | None) -> None:
+    if apart is None:
+        return
+    left = {name: background(uid_of(apart, name)) for name in ("ada", "bo")}
+    try:
+        apart.run("remove", "ada")
+
+        assert left["ada"].wait() == -signal.SIGKILL
+        assert left["bo"].poll() is None
+        apart.wait_asleep("ada")
+        with apart.http("bo") as http:
+            assert text(ask(http, "still here?")) == "You said: still here?"
+    finally:
+        for one in left.values():
+            one.kill()
+            one.wait()
+
+
+def test_two_who_end_the_same_do_not_fail_over_each_other() -> None:
+    if os.geteuid() != 0:
+        return
+    uid = uids.first(Broker(), None)
+    assert uid is not None
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            left = background(uid)
+            list(pool.map(uids.end_programs, [uid] * 4))
+            assert left.wait() == -signal.SIGKILL
+
+
+def background(uid: int) -> "subprocess.Popen[bytes]":
+    """As a tool of theirs leaves it: it heeds nothing."""
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    found = subprocess.Popen(
+        ("/usr/bin/python3", "-I", "-c", code), user=uid, group=uid, extra_groups=[], cwd="/", stdout=subprocess.PIPE
+    )
+    assert found.stdout is not None
+    assert found.stdout.readline() == b"\n"
+    found.stdout.close()
+    return found

@@ -6,6 +6,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -179,9 +180,17 @@ class Pair:
             return subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
 
     def start(self) -> None:
+        wait_until(self._remembers, "etcd has agreed with itself on its version", PATIENCE)  # no keeper starts before
         for node in self.nodes:
             node.start()
         self.wait_for_both()
+
+    def _remembers(self) -> bool:
+        url = f"http://{_at(self._lan.bind(MEMORY, 'inner', 2379))}/version"
+        code = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())"
+        command = [*self._lan.where(MEMORY), sys.executable, "-c", code, url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+        return done.returncode == 0 and json.loads(done.stdout)["etcdcluster"] != "not_decided"
 
     @property
     def leader(self) -> Node:

@@ -2,14 +2,11 @@
 
 import asyncio
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 
-from holdfast.broker import worker
+from holdfast.broker import uids, worker
 from holdfast.broker.broker import Now
 from holdfast.broker.places import Places, make_home, put_away
 from holdfast.broker.users import User, Users, check_name
@@ -21,7 +18,7 @@ from holdfast.store.private import translate
 
 TEMPLATE = "user.toml"
 """In the broker's home: the settings that new homes begin with."""
-LOOK = "import os, sys, holdfast; os.listdir(sys.argv[1])"
+SHARED = "users without a uid of their own share the broker's, and their tools can reach each other's files"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,42 +40,49 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 def refuse_unfit(settings: Settings) -> list[str]:
     """What is unwise about these settings. Raises Invalid for what cannot be."""
-    wanted, is_root = settings.broker, os.geteuid() == 0
-    if wanted.first_uid is not None and not is_root:
+    wanted = settings.broker
+    if wanted.first_uid and os.geteuid() != 0:
         raise Invalid(
             "broker.first_uid gives each user a uid, which only root can do; start the broker as root, or leave it out"
         )
-    if wanted.first_uid is not None:
-        without = [user.name for user in Users(Places.of(settings).users).all().values() if user.uid is None]
-        if without:
-            raise Invalid(f"broker.first_uid is set, but some users were added without a uid: {', '.join(without)}")
-        return []
-    shared = "all workers run under one uid, so the tools of one user can reach the files of another"
-    return [f"{shared}, as root; set broker.first_uid" if is_root else f"{shared}; only root can set broker.first_uid"]
+    without = [user.name for user in Users(Places.of(settings).users).all().values() if user.uid is None]
+    if wanted.first_uid and without:
+        raise Invalid(f"broker.first_uid is set, but some users were added without a uid: {', '.join(without)}")
+    return [f"{SHARED}: {', '.join(without)}; {_remedy(settings)}"] if without else []
+
+
+def _remedy(settings: Settings) -> str:
+    """How users are kept apart who were not."""
+    if os.geteuid() != 0:
+        return "a broker that is root gives each user a uid"
+    if settings.broker.first_uid == 0:
+        return "without broker.first_uid = 0 new users get uids"
+    return "who is added by root, with nothing in the way, gets a uid"
 
 
 def has_users(settings: Settings) -> bool:
     return bool(Users(Places.of(settings).users).all())
 
 
-def add(settings: Settings, name: str, config: Path | None, at: int) -> tuple[User, str]:
-    """A new user with a home, and their key, which is shown this once. Raises Invalid or Conflict."""
+def add(settings: Settings, name: str, config: Path | None, at: int) -> tuple[User, str, list[str]]:
+    """A new user with a home, their key, which is shown this once, and what is unwise. Raises Invalid or Conflict."""
     check_name(name)
     refuse_unfit(settings)
     places = Places.of(settings)
     places.prepare()
     text = _template(settings, config)
-
-    def settle(user: User) -> None:
-        make_home(places, name, user.uid, text)
-        if user.uid is not None:
-            try:
-                _refuse_unreachable(user.uid, places.user(name))
-            except Invalid:
-                shutil.rmtree(places.user(name))
-                raise
-
-    return Users(places.users).add(name, first_uid=settings.broker.first_uid, at=at, make_home=settle)
+    users = Users(places.users)
+    uid = uids.first(settings.broker, users.book().next_uid)
+    obstacle = "" if uid is None else uids.obstacle(uid, places.homes)
+    if obstacle and settings.broker.first_uid:
+        raise Invalid(obstacle)
+    user, key = users.add(
+        name,
+        first_uid=None if obstacle else uid,
+        at=at,
+        make_home=lambda user: make_home(places, name, user.uid, text),
+    )
+    return user, key, [] if user.uid is not None else [f"{SHARED}, {name} too: {obstacle or _remedy(settings)}"]
 
 
 def _template(settings: Settings, config: Path | None) -> bytes | None:
@@ -93,33 +97,17 @@ def _template(settings: Settings, config: Path | None) -> bytes | None:
         raise Invalid(f"cannot read {path}: {e.strerror}") from e
 
 
-def _refuse_unreachable(uid: int, home: Path) -> None:
-    """A worker must be able to read the program and its own home, with nobody's rights but its own."""
-    command = (sys.executable, "-P", "-c", LOOK, str(home / "home"))
-    try:
-        subprocess.run(  # noqa: S603 - the command is ours
-            command, user=uid, group=uid, extra_groups=[], cwd="/", check=True, capture_output=True
-        )
-    except OSError as e:
-        raise Invalid(
-            f"uid {uid} cannot run {sys.executable}: {e.strerror}; install Holdfast where everybody can read it"
-        ) from e
-    except subprocess.CalledProcessError as e:
-        said = e.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        raise Invalid(
-            f"uid {uid} cannot use {home}: {' '.join(said)}; set broker.homes to a place it can get to"
-        ) from e
-
-
 async def remove(settings: Settings, name: str, at: int) -> Path | None:
     """End somebody's time as a user: key, worker, and the name. The home is put aside; where, if there was one, is returned."""
     places = Places.of(settings)
     users = Users(places.users)
-    users.get(name)
+    user = users.get(name)
     users.remove(name)
     _, found = worker.find(places.run(name), identity())
     if found is not None:
         await found.stop(settings.broker.stop_seconds)
+    if user.uid is not None:
+        uids.end_programs(user.uid)
     return put_away(places, name, iso(at).replace(":", "").replace(".", ""))
 
 

@@ -11,7 +11,8 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast.broker import worker
+from holdfast.broker import uids, worker
+from holdfast.broker.groups import Groups
 from holdfast.broker.pace import Pace
 from holdfast.broker.places import Places
 from holdfast.broker.tenant import Rules, Tenant, read_wake
@@ -28,6 +29,8 @@ TEND_SECONDS = 1.0
 STARTS = max(2, os.cpu_count() or 2)
 """Workers that are started at the same time: a crowd of them would only make each other slow."""
 TURN_SECONDS = 5.0
+DROPS = 20
+DROP_SECONDS = 0.05
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -65,6 +68,7 @@ class Broker:
         self._starting = asyncio.Semaphore(STARTS)
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._is_leaving = False
+        self._groups = Groups.of(places.broker)
         self._written = b""
         self._lock = -1
 
@@ -94,6 +98,7 @@ class Broker:
             env=self._env,
             memory_mb=self._wanted.memory_mb,
             processes=self._wanted.processes,
+            groups=self._groups.make(user.name, self._wanted.user_memory_mb * 2**20),
         )
         if not folder.is_dir():
             raise Unavailable(f"{user.name} has no home at {folder}")
@@ -125,6 +130,10 @@ class Broker:
             raise Busy(f"another broker works in {self._places.broker}") from e
         for run in sorted((self._places.broker / "run").iterdir()):
             await self._take_over(run.name)
+        for controller, why in self._groups.divide().items():
+            logger.warning(
+                "what a user takes of the %s is not limited, for want of a control group: %s", controller, why
+            )
         return self
 
     async def _take_over(self, name: str) -> None:
@@ -170,7 +179,11 @@ class Broker:
     async def _see_off(self, name: str) -> None:
         """End what a user has left who was removed."""
         try:
-            await self.tenants.pop(name).leave()
+            tenant = self.tenants.pop(name)
+            await tenant.leave()
+            if tenant.user.uid is not None:
+                await asyncio.to_thread(uids.end_programs, tenant.user.uid)
+            self._groups.drop(name)
             shutil.rmtree(self._places.run(name), ignore_errors=True)
         finally:
             del self._leaving[name]
@@ -199,9 +212,17 @@ class Broker:
             for task in leaving:
                 task.result()
 
+    async def _drop_groups(self) -> None:
+        """For the kernel, those who have just ended are still there for a moment; who lives on keeps the group."""
+        for _ in range(DROPS):
+            if self._groups.drop():
+                break
+            await asyncio.sleep(DROP_SECONDS)
+
     async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         try:
             await self.leave()
+            await self._drop_groups()
             self._places.now.unlink(missing_ok=True)
         finally:
             os.close(self._lock)

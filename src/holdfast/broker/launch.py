@@ -13,6 +13,7 @@ SPEC is a JSON object
     argv, env  what it is; "{fd}" in argv is the socket
     state      what is written down beside pid and start time
     uid        whom it belongs to, or null
+    groups     files by which it joins the control groups of its user
     limits     memory_bytes, processes, files
 It ends with 75 if the lock is held: somebody is that worker already.
 """
@@ -44,6 +45,8 @@ def main() -> None:
     except BlockingIOError:
         os._exit(HELD)
     listener = listen()
+    for file in spec["groups"]:
+        Path(file).write_text(str(os.getpid()), "ascii")
     limit(spec["limits"], spec["uid"])
     write_down({**spec["state"], "pid": os.getpid(), "started": started()})
     if spec["uid"] is not None:

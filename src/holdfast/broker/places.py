@@ -51,7 +51,8 @@ class Places:
     def prepare(self) -> None:
         """Make the folders. Raises what a disk or its rights have against it."""
         try:
-            self.broker.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            self.broker.parent.mkdir(mode=PASSAGE, parents=True, exist_ok=True)
+            self.broker.mkdir(mode=PRIVATE, exist_ok=True)
             (self.broker / "run").mkdir(mode=PRIVATE, exist_ok=True)
             self.homes.mkdir(mode=PASSAGE, parents=True, exist_ok=True)
             for folder in (self.broker, self.broker / "run"):

@@ -61,6 +61,7 @@ class Order:
     env: Mapping[str, str]
     memory_mb: int
     processes: int
+    groups: Sequence[str] = ()
 
     def spec(self, ours: Identity, at: int) -> dict[str, Any]:
         command = (sys.executable, "-P", "-m", "holdfast", "--home", str(self.home), "serve", "--fd", "{fd}")
@@ -71,6 +72,7 @@ class Order:
             "argv": command,
             "env": env,
             "uid": self.uid,
+            "groups": self.groups,
             "state": {"host": ours.host, "boot": ours.boot, "key": self.key, "at": at},
             "limits": {"memory_bytes": self.memory_mb * 2**20, "processes": self.processes, "files": FILES},
         }

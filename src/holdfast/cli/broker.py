@@ -62,7 +62,9 @@ def add(*, name: str, file: Path | None, as_json: bool) -> None:
     """Give NAME a home and a key. The key is shown this once."""
     settings = face.settings()
     config.check(file or settings.home / admin.TEMPLATE)
-    user, key = admin.add(settings, name, file, SystemClock().now())
+    user, key, warnings = admin.add(settings, name, file, SystemClock().now())
+    for warning in warnings:
+        face.note(f"warning: {warning}")
     if as_json:
         render.document({"name": user.name, "key": key, "uid": user.uid, "added_at": iso(user.added_at)})
     else:

@@ -1,0 +1,160 @@
+"""Control groups: found wherever a machine has them, and what one user takes is not taken from another."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.broker.groups import CONTROLLERS, Groups, Tree, trees
+from tests.crash.programs import wait_until
+
+MB = 2**20
+JOIN = "import os, sys; [open(file, 'w').write(str(os.getpid())) for file in sys.argv[2:]]; "
+HOG = JOIN + "taken = bytearray(b'x' * int(sys.argv[1])); print('has it', flush=True); sys.stdin.read()"
+SPIN = JOIN + "print('spins', flush=True)\nwhile True: pass"
+
+
+# where they are
+
+
+@pytest.mark.parametrize(
+    ("groups", "mounts", "expected"),
+    [
+        pytest.param(
+            "0::/system.slice/holdfast.service\n",
+            "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+            dict.fromkeys(CONTROLLERS, Tree(Path("/sys/fs/cgroup/system.slice/holdfast.service"), unified=True)),
+            id="unified",
+        ),
+        pytest.param(
+            "0::/system.slice/holdfast.service/broker\n",
+            "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+            dict.fromkeys(CONTROLLERS, Tree(Path("/sys/fs/cgroup/system.slice/holdfast.service"), unified=True)),
+            id="in a leaf already",
+        ),
+        pytest.param(
+            "0::/\n",
+            "30 24 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+            dict.fromkeys(CONTROLLERS, Tree(Path("/sys/fs/cgroup"), unified=True)),
+            id="a container with a view of its own",
+        ),
+        pytest.param(
+            "5:memory:/docker/c0ffee\n3:cpu,cpuacct:/docker/c0ffee\n1:name=systemd:/docker/c0ffee\n",
+            "40 39 0:31 /docker/c0ffee /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"
+            "41 39 0:32 /docker/c0ffee /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n",
+            {
+                "memory": Tree(Path("/sys/fs/cgroup/memory"), unified=False),
+                "cpu": Tree(Path("/sys/fs/cgroup/cpu,cpuacct"), unified=False),
+            },
+            id="a tree for each, in a container",
+        ),
+        pytest.param(
+            "4:memory:/some/group\n0::/\n",
+            "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+            "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+            {
+                "memory": Tree(Path("/sys/fs/cgroup/memory/some/group"), unified=False),
+                "cpu": Tree(Path("/sys/fs/cgroup/unified"), unified=True),
+            },
+            id="both",
+        ),
+        pytest.param("0::/\n", "22 1 0:20 / /proc rw - proc proc rw\n", {}, id="none"),
+    ],
+)
+def test_groups_are_found_wherever_a_machine_has_them(groups: str, mounts: str, expected: dict[str, Tree]) -> None:
+    assert trees(groups, mounts) == expected
+
+
+def test_where_groups_are_unified_the_broker_steps_aside(tmp_path: Path) -> None:
+    """The files as the kernel's manual names them. Here a folder stands in for them, for this kernel may have others."""
+    found = Groups(dict.fromkeys(CONTROLLERS, Tree(tmp_path, unified=True)), tmp_path / "broker")
+    users = tmp_path / found.name
+
+    assert found.divide() == {}
+    assert (tmp_path / "broker" / "cgroup.procs").read_text() == str(os.getpid())
+    assert (users / "cpu.weight").read_text() == "50"
+    (users / "ada").mkdir()
+    assert found.make("ada", 5 * MB) == [str(users / "ada" / "cgroup.procs")]
+    assert (users / "ada" / "memory.max").read_text() == str(5 * MB)
+
+
+def test_what_cannot_be_had_is_missing_and_the_rest_is_used(tmp_path: Path) -> None:
+    found = Groups({"memory": Tree(tmp_path / "nowhere", unified=False)}, tmp_path)
+    missing = found.divide()
+
+    assert missing["cpu"] == "this kernel has none"
+    assert "nowhere" in missing["memory"]
+    assert found.make("ada", MB) == []
+
+
+# what they do
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Iterator[Groups | None]:
+    """Real ones. None where they cannot be had: others in our group stand in the way where groups are unified."""
+    found = Groups.of(tmp_path)
+    if missing := found.divide():
+        assert any(tree.unified or not os.access(tree.folder, os.W_OK) for tree in trees_here().values()), missing
+    yield None if missing else found
+    wait_until(found.drop, "all have left")
+    assert not [tree for tree in trees_here().values() if (tree.folder / found.name).exists()]
+
+
+def trees_here() -> dict[str, Tree]:
+    return trees(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+
+
+def run(code: str, *words: str) -> "subprocess.Popen[str]":
+    command = (sys.executable, "-c", code, *words)
+    started = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert started.stdout is not None
+    started.stdout.readline()  # it has joined, and has what it wants, or is dead
+    return started
+
+
+def end(*programs: "subprocess.Popen[str]") -> None:
+    for one in programs:
+        one.kill()
+        one.communicate()
+
+
+def test_a_user_who_takes_too_much_memory_is_alone_with_it(groups: Groups | None) -> None:
+    """Each program takes less than it may, and all together more."""
+    if groups is None:
+        return
+    ada, bo = groups.make("ada", 150 * MB), groups.make("bo", 150 * MB)
+    other = run(HOG, str(60 * MB), *bo)
+    hogs = [run(HOG, str(60 * MB), *ada) for _ in range(4)]
+    try:
+        wait_until(lambda: any(one.poll() == -signal.SIGKILL for one in hogs), "one of them is killed by the kernel")
+        assert other.poll() is None
+        assert any(one.poll() is None for one in hogs), "only as many as had to"
+    finally:
+        end(other, *hogs)
+
+
+def test_a_user_with_many_programs_gets_no_more_of_the_cpu(groups: Groups | None) -> None:
+    if groups is None:
+        return
+    cpus = len(os.sched_getaffinity(0))
+    ada, bo = groups.make("ada", 4096 * MB), groups.make("bo", 4096 * MB)
+    few = [run(SPIN, "", *bo) for _ in range(cpus)]
+    many = [run(SPIN, "", *ada) for _ in range(6 * cpus)]
+    try:
+        before = used(few), used(many)
+        wait_until(lambda: used(few) + used(many) - sum(before) > 400, "they have spun for a while")
+        got = used(few) - before[0], used(many) - before[1]
+        assert got[0] > got[1] / 2, "the one with few programs got about as much, not a sixth"
+    finally:
+        end(*few, *many)
+
+
+def used(programs: "list[subprocess.Popen[str]]") -> int:
+    """What they have had of the CPU, in hundredths of a second."""
+    fields = [Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split() for one in programs]
+    return sum(int(found[11]) + int(found[12]) for found in fields)
