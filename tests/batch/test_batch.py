@@ -241,6 +241,7 @@ def test_results_never_take_the_place_of_the_prompts_or_of_a_device(
     assert holdfast("batch", str(file), "--out", "/dev/null", *ECHO).code == 2
     assert holdfast("batch", str(file), "--out", str(tmp_path), *ECHO).code == 2
     assert holdfast("batch", str(file), "--out", str(tmp_path / "no" / "such"), *ECHO).code == 2
+    assert "--out needs a file" in holdfast("batch", str(file), "--out", "-", *ECHO).err
 
     assert file.read_bytes() == before
 

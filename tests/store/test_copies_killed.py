@@ -36,7 +36,7 @@ RESTORE = (
 )
 
 
-def run_until(nth: int, call: str, code: str, *args: Path) -> int:
+def run_until(nth: int, call: str, code: str, *args: Path | str) -> int:
     """Run the code and kill it at the nth such system call; its exit status."""
     need_strace()
     inject = f"inject={call}:signal=SIGKILL:when={nth}"

@@ -50,6 +50,8 @@ def batch(
     settings = face.settings()
     if model is not None:
         choose.parse(model)
+    if out is not None and str(out) == "-":
+        raise Invalid("--out needs a file: what is finished is read from there when the batch goes on")
     name = file.name if name is None else name
     prompts = read(file, name, model or settings.model)
     out = out or file.with_name(f"{file.name.removesuffix('.jsonl')}.results.jsonl")
