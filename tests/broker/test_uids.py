@@ -225,9 +225,28 @@ def test_two_who_end_the_same_do_not_fail_over_each_other() -> None:
             assert left.wait() == -signal.SIGKILL
 
 
-def background(uid: int) -> "subprocess.Popen[bytes]":
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_user_cannot_harm_who_ends_their_programs(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    if os.geteuid() != 0:
+        return
+    monkeypatch.setattr(
+        uids, "END", uids.END.replace("try:\n    os.kill", "__import__('time').sleep(1)\ntry:\n    os.kill")
+    )
+    monkeypatch.setattr(uids, "TRIES", 1)
+    uid = uids.first(Broker(), None)
+    assert uid is not None
+    left = background(uid, f"while True:\n    os.kill(-1, {number:d})\n    time.sleep(0.01)")
+    try:
+        uids.end_programs(uid)
+        assert left.wait() == -signal.SIGKILL
+    finally:
+        left.kill()
+        left.wait()
+
+
+def background(uid: int, deed: str = "time.sleep(600)") -> "subprocess.Popen[bytes]":
     """As a tool of theirs leaves it: it heeds nothing."""
-    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    code = f"import os, signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(flush=True)\n{deed}"
     found = subprocess.Popen(
         ("/usr/bin/python3", "-I", "-c", code), user=uid, group=uid, extra_groups=[], cwd="/", stdout=subprocess.PIPE
     )

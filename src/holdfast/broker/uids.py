@@ -10,19 +10,27 @@ from pathlib import Path
 
 from holdfast.settings import Broker as Wanted
 
-UNUSED = range(0x7000_0000, 0x7FFE_0000)
-"""Uids that no distribution, container manager or directory service is known to give out."""
 BLOCK = 4096
+ENDER = 0x7FFE_0000 - 1
+"""Whom those belong to who end the programs of a user. Nobody has this uid."""
+UNUSED = range(0x7000_0000, 0x7FFE_0000 - BLOCK)
+"""Uids that no distribution, container manager or directory service is known to give out."""
 TRIES = 100
+END_SECONDS = 10.0
 LOAD = "import holdfast"
 WALK = "import os, sys; os.stat(os.path.join(sys.argv[1], '.'))"
 END = f"""
 import os, sys
 uid = int(sys.argv[1])
+ours = {ENDER:d}
 os.setgroups([])
 os.setresgid(uid, uid, uid)
-os.setresuid(uid, uid, uid)
-assert uid > 0 and os.getresuid() == (uid, uid, uid), "what comes now would be the end of everybody"
+try:
+    os.setresuid(ours, uid, ours)
+except OSError:  # a container with few uids has no such one
+    ours = uid
+    os.setresuid(uid, uid, uid)
+assert uid > 0 and os.getresuid() == (ours, uid, ours), "what comes now would be the end of everybody"
 try:
     os.kill(-1, {signal.SIGKILL:d})
 except ProcessLookupError:
@@ -63,14 +71,21 @@ def obstacle(uid: int, homes: Path) -> str:
 def end_programs(uid: int) -> None:
     """Kill everything that runs under a user's uid, all at once, so that nothing can get away by starting another.
 
-    Whoever does that runs under the uid, too, and may be met by another who does, or by the user: then it is done again.
+    Whoever does that has the rights of the user, but belongs to somebody else, so that the user can neither kill nor stop it.
+    Another who does the same can, and where there are few uids the user can, too: then it is done again.
     """
     command = (sys.executable, "-I", "-S", "-c", END, str(uid))
     for _ in range(TRIES):
-        done = subprocess.run(command, cwd="/", env={}, check=False)  # noqa: S603 - ours
-        if done.returncode != -signal.SIGKILL:
+        with subprocess.Popen(command, cwd="/", env={}) as ender:  # noqa: S603 - ours
+            try:
+                status = ender.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                ender.kill()
+                status = ender.wait()
+        if status != -signal.SIGKILL:
             break
-    done.check_returncode()
+    if status != 0:
+        raise subprocess.CalledProcessError(status, command)
 
 
 def _run_as(uid: int, code: str, *words: str) -> str:
