@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.broker import wire
 from holdfast.model.errors import Unavailable
 from tests.broker.test_splice import chunk, frame
-from tests.broker.workers import DIES, OK, Client, header, says, scripted
+from tests.broker.workers import DIES, OK, Client, Part, header, says, scripted
 
 CHAT = "/v1/chat/completions"
 TURNS = "/v1/sessions/hf-x/turns"
@@ -212,6 +213,31 @@ async def test_headers_without_end_are_no_answer(tmp_path: Path) -> None:
     async with scripted(tmp_path, *[endless] * 12) as worker:
         with pytest.raises(Unavailable):
             await Client("GET", "/v1/sessions").ask(worker)
+
+
+@pytest.mark.parametrize("piece", [b"x" * 65536, b"y\r\nx: " * 10000], ids=["one", "many"])
+async def test_an_answer_that_does_not_end_after_its_body_is_cut_off(tmp_path: Path, piece: bytes) -> None:
+    answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunked(b"ok") + b"0\r\nx: "
+    async with scripted(tmp_path, endless(answer, piece)) as worker:
+        with pytest.raises(Unavailable, match="mid-answer"):
+            await asyncio.wait_for(Client("GET", "/v1/sessions").ask(worker), 20)
+
+
+async def test_a_question_of_the_brokers_own_is_not_answered_without_end(tmp_path: Path) -> None:
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n"
+    async with scripted(tmp_path, endless(answer, b"x" * 65536)) as worker:
+        with pytest.raises(wire.Broken, match="its answer has no end"):
+            await wire.ask(worker.socket, b"/health", "key")
+
+
+def endless(answer: bytes, piece: bytes) -> Part:
+    """Says this, and then that for much longer than anybody should listen."""
+
+    async def play(request: bytes, writer: asyncio.StreamWriter) -> None:
+        await says(answer, *[piece] * 200)(request, writer)
+        await asyncio.sleep(600)
+
+    return play
 
 
 async def test_a_client_that_leaves_ends_the_connection(tmp_path: Path) -> None:

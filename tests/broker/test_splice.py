@@ -123,6 +123,13 @@ def test_words_of_a_response_are_told_once_in_whatever_pieces(text: str, cuts: l
     assert "".join(one["delta"] for one in found) == text
 
 
+def test_a_chat_without_end_is_not_kept() -> None:
+    splice, words = ChatSplice(), chunk({"content": "x" * 2**20})
+    with pytest.raises(Mismatch, match="no end"):
+        for _ in range(8):
+            splice.take(words)
+
+
 def test_the_end_comes_once() -> None:
     splice, stream = ChatSplice(), telling(["yes"])
     assert splice.take(stream) == stream

@@ -15,6 +15,8 @@ DATA = b"data: "
 DONE = b"[DONE]"
 MOST = 8 * 2**20
 """Bytes of one event; more than any worker sends."""
+MOST_WORDS = 2**22
+"""Characters of one chat; more than any model says in one turn. They are kept, to be compared with another telling."""
 LEAVING = "unavailable"
 
 
@@ -108,6 +110,8 @@ class ChatSplice(Splice):
         self._heard += len(words)
         news = words[len(known) :]
         self._text += news
+        if len(self._text) > MOST_WORDS:
+            raise Mismatch("it has no end")
         if not known:
             return frame
         if news:

@@ -11,7 +11,9 @@ import httptools
 PIECE = 64 * 1024
 """What is read at once; between two pieces everybody else has their turn."""
 MAX_HEAD = 256 * 1024
-"""Bytes of an answer before its body. A user can make their worker say anything, and must not fill the broker with it."""
+"""Bytes of an answer before its body, or after it. A user can make their worker say anything, and must not fill the broker with it."""
+MAX_ASKED = 256 * 1024
+"""Bytes of an answer to a question of the broker's own."""
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -32,7 +34,8 @@ class Exchange:
         self._has_body = method != "HEAD"
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
-        self._head_bytes = 0
+        self._bare_bytes = 0
+        """Since the last piece of the body."""
         self._has_head = False
         self._is_whole = False
         self.headers: Headers = []
@@ -41,7 +44,8 @@ class Exchange:
     # what the parser calls
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        if not self._has_head:  # those after the body are nobody's
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
@@ -101,13 +105,15 @@ class Exchange:
             raise Broken(f"the connection broke: {e}", sent=True) from e
         if not data:
             raise Broken("the connection was closed before the end", sent=True)
-        self._head_bytes += 0 if self._has_head else len(data)
-        if self._head_bytes > MAX_HEAD:
+        self._bare_bytes += len(data)
+        if self._bare_bytes > MAX_HEAD:
             raise Broken("its headers have no end", sent=True)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as e:
             raise Broken(f"what came was no HTTP: {e}", sent=True) from e
+        if self._pieces:
+            self._bare_bytes = 0
 
 
 @asynccontextmanager
@@ -132,4 +138,9 @@ async def ask(path: Path, target: bytes, key: str) -> tuple[int, bytes]:
     async with connected(path, "GET") as exchange:
         await exchange.send("GET", target, [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())])
         await exchange.head()
-        return exchange.status, b"".join([piece async for piece in exchange.body()])
+        body = b""
+        async for piece in exchange.body():
+            body += piece
+            if len(body) > MAX_ASKED:
+                raise Broken("its answer has no end", sent=True)
+        return exchange.status, body
