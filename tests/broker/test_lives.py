@@ -15,8 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.broker import admin
+from holdfast.broker import admin, launch, worker
 from holdfast.broker.broker import STARTS
+from holdfast.identity import identity
+from holdfast.model.errors import Unavailable
 from tests.api.serving import BRISKLY, ask, session, text
 from tests.broker.brokers import Brokers
 from tests.crash.programs import ROOT, wait_until
@@ -253,6 +255,15 @@ def test_workers_that_hang_while_they_start_hold_up_nobody_else(new_broker: Any)
         wait_until(lambda: sum(broker.state(name) is not None for name in hanging) >= STARTS, "they hang")
         with broker.http("ada") as http:
             assert text(ask(http, "hello")) == "You said: hello"
+
+
+async def test_the_log_of_a_worker_may_be_longer_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import os, sys\nos.ftruncate(1, 2**40)\nsys.exit('alas')\n")
+    monkeypatch.setattr(launch, "__file__", str(program))
+    order = worker.Order(tmp_path, tmp_path, tmp_path, uid=None, key="k", env={}, memory_mb=1, processes=1)
+    with pytest.raises(Unavailable, match=r"could not be started: .*alas$"):
+        await worker.start(order, identity(), at=1, seconds=30)
 
 
 def test_a_worker_that_does_not_end_is_killed(new_broker: Any) -> None:

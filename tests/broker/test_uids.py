@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -175,6 +176,20 @@ def test_users_with_uids_are_strangers_to_each_other(apart: Brokers | None) -> N
         target = (apart.places.user(other) / "home", apart.places.run(other) / "sock", apart.pid(other))
         done = as_stranger(*found, "-c", TRY, *map(str, target), uid=uid)
         assert done.returncode == 0, done.stderr
+
+
+def test_what_a_worker_can_write_to_counts_for_its_user(apart: Brokers | None) -> None:
+    """Quotas go by uid, and files that the worker was handed open lie in the broker's folder."""
+    if apart is None:
+        return
+    uid, proc = uid_of(apart, "ada"), Path(f"/proc/{apart.pid('ada')}")
+    writable = [
+        found
+        for found in (proc / "fd").iterdir()
+        if found.lstat().st_mode & stat.S_IWUSR and stat.S_ISREG(found.stat().st_mode)
+    ]
+    assert writable, "its log at least"
+    assert {found.stat().st_uid for found in writable} == {uid}
 
 
 def test_each_user_has_a_share_of_the_machine(apart: Brokers | None) -> None:

@@ -39,7 +39,7 @@ def main() -> None:
     spec = json.load(sys.stdin)
     os.umask(0o077)
     os.chdir(spec["run"])
-    lock = os.open("lock", os.O_RDWR | os.O_CREAT, 0o600)
+    lock = os.open("lock", os.O_RDONLY | os.O_CREAT, 0o600)  # the worker has it open, and is not to write to it
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

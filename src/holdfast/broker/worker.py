@@ -229,6 +229,8 @@ def _spawn(order: Order, ours: Identity, at: int) -> "subprocess.Popen[bytes]":
     command: Sequence[str] = (sys.executable, "-I", "-S", launch.__file__)
     log = os.open(order.run / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     try:
+        if order.uid is not None:
+            os.fchown(log, order.uid, order.uid)  # who writes it: it counts for their quota, not for the broker's
         child = subprocess.Popen(  # noqa: S603 - the command is ours
             command, cwd="/", env={}, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
         )
@@ -248,7 +250,9 @@ def _spawn(order: Order, ours: Identity, at: int) -> "subprocess.Popen[bytes]":
 def _last_words(run: Path) -> str:
     """What it said at the end, on one line."""
     try:
-        said = (run / LOG).read_bytes()[-LOG_TAIL:].decode("utf-8", "replace")
+        with (run / LOG).open("rb") as log:  # it is as long as the user likes
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL))
+            said = log.read(LOG_TAIL).decode("utf-8", "replace")
     except OSError:
         said = ""
     return " ".join(said.split()[-40:]) or "it said nothing"
