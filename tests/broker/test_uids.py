@@ -1,6 +1,7 @@
 """With a uid of their own, the tools of one user can do nothing to another. Only root can give out uids."""
 
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -97,6 +98,12 @@ def test_a_place_that_the_uid_cannot_reach_is_found_out_beforehand(tmp_path: Pat
     assert admin.look(read({}, tmp_path)) == (None, [])
 
 
+def test_nobody_is_given_the_uid_of_somebody_else(tmp_path: Path) -> None:
+    """All that runs under it would be ended with the user."""
+    other = pwd.getpwnam("nobody").pw_uid
+    assert uids.obstacle(other, tmp_path).startswith(f"uid {other} is that of nobody")
+
+
 def test_where_uids_were_not_asked_for_and_cannot_be_users_share_one_and_are_told(tmp_path: Path) -> None:
     user, _, warnings = admin.add(read({}, tmp_path), "ada", None, 1)
 
@@ -115,6 +122,7 @@ def test_root_gives_everybody_a_uid_unless_told_otherwise(tmp_path: Path, monkey
     drawn = uids.first(untold, None)
     assert drawn in uids.UNUSED
     assert uids.first(untold, 77) == 77, "the next after those it has given out"
+    assert [uids.first(told, given) for given in (77, UID + 5)] == [UID, UID + 5], "not that of somebody who is there"
     assert len({uids.first(untold, None) for _ in range(20)}) > 10, "brokers that know nothing of each other"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert uids.first(untold, None) is None

@@ -1,6 +1,7 @@
 """A uid for each user, so that the kernel keeps their programs apart. Only root can give them out."""
 
 import os
+import pwd
 import secrets
 import signal
 import subprocess
@@ -44,18 +45,24 @@ def are_given(wanted: Wanted) -> bool:
 
 
 def first(wanted: Wanted, next_uid: int | None) -> int | None:
-    """The lowest uid that a new user may get, if they are to get one.
+    """The lowest uid that a new user may get, if they are to get one: nobody has had it, so nobody can reach what tries it.
 
     A broker that nobody has told begins with a block that was drawn by lot: another one on the same machine, with a
     home of its own, does not know of our users, and should not give their uids to its own.
     """
     if not are_given(wanted):
         return None
-    return wanted.first_uid or next_uid or UNUSED.start + BLOCK * secrets.randbelow(len(UNUSED) // BLOCK)
+    if wanted.first_uid:
+        return max(wanted.first_uid, next_uid or 0)
+    return next_uid or UNUSED.start + BLOCK * secrets.randbelow(len(UNUSED) // BLOCK)
 
 
 def obstacle(uid: int, homes: Path) -> str:
     """What is in the way of a worker, which must read the program and get to its home with the rights of a uid alone."""
+    try:
+        return f"uid {uid} is that of {pwd.getpwuid(uid).pw_name}; set broker.first_uid to one that nobody has"
+    except KeyError:
+        pass
     try:
         said = _run_as(uid, LOAD)
     except PermissionError as e:
