@@ -13,6 +13,7 @@ from holdfast.broker.groups import CONTROLLERS, Groups, Tree, trees
 from tests.crash.programs import wait_until
 
 MB = 2**20
+SWAP = {"memory.swap.max", "memory.memsw.limit_in_bytes"}
 JOIN = "import os, sys; [open(file, 'w').write(str(os.getpid())) for file in sys.argv[2:]]; "
 HOG = JOIN + "taken = bytearray(b'x' * int(sys.argv[1])); print('has it', flush=True); sys.stdin.read()"
 SPIN = JOIN + "print('spins', flush=True)\nwhile True: pass"
@@ -69,6 +70,14 @@ def test_groups_are_found_wherever_a_machine_has_them(groups: str, mounts: str, 
     assert trees(groups, mounts) == expected
 
 
+def test_a_mount_whose_name_is_no_text_is_in_nobodys_way(tmp_path: Path) -> None:
+    mount = b"99 24 0:50 / /srv/holdfast/users/ada/work/\xff rw - fuse.sshfs ada rw,user_id=5\n"
+    (tmp_path / "cgroup").write_text("0::/\n")
+    (tmp_path / "mountinfo").write_bytes(mount + b"30 24 0:26 / %b rw - cgroup2 cgroup2 rw\n" % os.fsencode(tmp_path))
+
+    assert Groups.of(tmp_path, proc=tmp_path).divide() == {}
+
+
 def test_where_groups_are_unified_the_broker_steps_aside(tmp_path: Path) -> None:
     """The files as the kernel's manual names them. Here a folder stands in for them, for this kernel may have others."""
     found = Groups(dict.fromkeys(CONTROLLERS, Tree(tmp_path, unified=True)), tmp_path / "broker")
@@ -78,8 +87,10 @@ def test_where_groups_are_unified_the_broker_steps_aside(tmp_path: Path) -> None
     assert (tmp_path / "broker" / "cgroup.procs").read_text() == str(os.getpid())
     assert (users / "cpu.weight").read_text() == "50"
     (users / "ada").mkdir()
+    (users / "ada" / "memory.swap.max").write_text("max")
     assert found.make("ada", 5 * MB) == [str(users / "ada" / "cgroup.procs")]
     assert (users / "ada" / "memory.max").read_text() == str(5 * MB)
+    assert (users / "ada" / "memory.swap.max").read_text() == "0"
 
 
 def test_what_cannot_be_had_is_missing_and_the_rest_is_used(tmp_path: Path) -> None:
@@ -136,6 +147,15 @@ def test_a_user_who_takes_too_much_memory_is_alone_with_it(groups: Groups | None
         assert any(one.poll() is None for one in hogs), "only as many as had to"
     finally:
         end(other, *hogs)
+
+
+def test_what_is_swapped_out_counts_too(groups: Groups | None) -> None:
+    if groups is None:
+        return
+    for most in (150 * MB, 300 * MB, 100 * MB):
+        folders = [Path(file).parent for file in groups.make("ada", most)]
+        limits = [path.read_text() for folder in folders for path in folder.iterdir() if path.name in SWAP]
+        assert set(limits) <= {"0\n", f"{most}\n"}
 
 
 def test_a_user_with_many_programs_gets_no_more_of_the_cpu(groups: Groups | None) -> None:

@@ -65,6 +65,21 @@ def _mounted(mounts: str) -> Iterator[tuple[str, tuple[Path, str]]]:
             yield from ((name, (Path(point), root)) for name in options.split(","))
 
 
+def _limit_memory(group: Path, most: int, *, unified: bool) -> None:
+    """What is swapped out counts, too, where the kernel counts it: one user could fill the swap of all others."""
+    swap = group / ("memory.swap.max" if unified else "memory.memsw.limit_in_bytes")
+    if unified:
+        (group / "memory.max").write_text(str(most))
+        if swap.exists():
+            swap.write_text("0")
+        return
+    if swap.exists():
+        swap.write_text("-1")  # it cannot be lower than the other, which may have been raised
+    (group / "memory.limit_in_bytes").write_text(str(most))
+    if swap.exists():
+        swap.write_text(str(most))
+
+
 class Groups:
     """The groups of one broker's users, whose own folder `owner` is."""
 
@@ -74,10 +89,10 @@ class Groups:
         self._divided: dict[str, Tree] = {}
 
     @classmethod
-    def of(cls, owner: Path) -> "Groups":
-        """In the group that this program is in."""
-        proc = Path("/proc/self")
-        return cls(trees((proc / "cgroup").read_text("utf-8"), (proc / "mountinfo").read_text("utf-8")), owner)
+    def of(cls, owner: Path, proc: Path = Path("/proc/self")) -> "Groups":
+        """In the group that this program is in. Others may have mounted something under a name that is no text."""
+        told = ((proc / file).read_text("utf-8", "surrogateescape") for file in ("cgroup", "mountinfo"))
+        return cls(trees(*told), owner)
 
     def divide(self) -> dict[str, str]:
         """Make room for users; which controllers are not to be had, and why."""
@@ -111,7 +126,7 @@ class Groups:
                 group = tree.folder / self.name / user
                 group.mkdir(exist_ok=True)
                 if controller == "memory":
-                    (group / ("memory.max" if tree.unified else "memory.limit_in_bytes")).write_text(str(memory_bytes))
+                    _limit_memory(group, memory_bytes, unified=tree.unified)
         except OSError as e:
             raise Unavailable(f"the control groups of {user} could not be made: {e}") from e
         return sorted({str(tree.folder / self.name / user / MEMBERS) for tree in self._divided.values()})
