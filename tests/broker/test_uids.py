@@ -19,6 +19,7 @@ import pytest
 
 from holdfast.broker import admin, uids
 from holdfast.broker.groups import Groups, trees
+from holdfast.broker.places import Places
 from holdfast.broker.users import Users
 from holdfast.config import read
 from holdfast.model.errors import Invalid
@@ -234,6 +235,39 @@ def test_nothing_of_a_user_who_was_removed_runs_on(apart: Brokers | None) -> Non
         for one in left.values():
             one.kill()
             one.wait()
+
+
+def test_a_removal_that_was_cut_short_is_brought_to_its_end(apart: Brokers | None) -> None:
+    """The user is gone from the file, and then the machine's administrator and the broker are killed."""
+    if apart is None:
+        return
+    left = {name: background(uid_of(apart, name)) for name in ("ada", "bo")}
+    try:
+        apart.kill()
+        Users(apart.places.users).remove("ada")
+        apart.restart()
+
+        assert left["ada"].wait(60) == -signal.SIGKILL
+        assert left["bo"].poll() is None
+        assert apart.state("ada") is None
+        assert apart.state("bo") is not None
+    finally:
+        for one in left.values():
+            one.kill()
+            one.wait()
+
+
+def test_root_may_have_a_strict_umask(tmp_path: Path) -> None:
+    places = Places(tmp_path / "srv" / "holdfast" / "broker", tmp_path / "some" / "homes")
+    before = os.umask(0o077)
+    try:
+        places.prepare()
+    finally:
+        os.umask(before)
+
+    passages = (places.homes, places.homes.parent, places.broker.parent, places.broker.parent.parent)
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in passages} == {0o711 if os.geteuid() == 0 else 0o700}
+    assert stat.S_IMODE(places.broker.stat().st_mode) == 0o700
 
 
 def test_two_who_end_the_same_do_not_fail_over_each_other() -> None:

@@ -141,9 +141,12 @@ class Broker:
         run = self._places.run(name)
         state, found = worker.find(run, self._ours)
         user = self.users.all().get(name)
+        if user is None and found is not None:
+            await found.stop(self._wanted.stop_seconds)
+        uid = worker.last_uid(run)
+        if uid is not None and (user is None or user.uid != uid):  # a removal that was cut short
+            await asyncio.to_thread(uids.end_programs, uid)
         if user is None:
-            if found is not None:
-                await found.stop(self._wanted.stop_seconds)
             shutil.rmtree(run)
             return
         tenant = self.tenant(user)

@@ -51,15 +51,24 @@ class Places:
     def prepare(self) -> None:
         """Make the folders. Raises what a disk or its rights have against it."""
         try:
-            self.broker.parent.mkdir(mode=PASSAGE, parents=True, exist_ok=True)
+            _make_passage(self.broker.parent)
             self.broker.mkdir(mode=PRIVATE, exist_ok=True)
             (self.broker / "run").mkdir(mode=PRIVATE, exist_ok=True)
-            self.homes.mkdir(mode=PASSAGE, parents=True, exist_ok=True)
+            _make_passage(self.homes)
             for folder in (self.broker, self.broker / "run"):
                 if folder.stat().st_mode & 0o077:
                     folder.chmod(PRIVATE)
         except OSError as e:
             raise translate(e, e.filename or self.broker) from e
+
+
+def _make_passage(folder: Path) -> None:
+    """A folder that users with uids can go through, and those above it that are missing, whatever root's umask is."""
+    if not folder.is_dir():
+        _make_passage(folder.parent)
+        folder.mkdir(mode=PASSAGE, exist_ok=True)
+        if os.geteuid() == 0:
+            folder.chmod(PASSAGE)
 
 
 def make_home(places: Places, name: str, uid: int | None, config: bytes | None) -> None:

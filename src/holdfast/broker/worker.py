@@ -176,6 +176,15 @@ def find(run: Path, ours: Identity) -> tuple[State | None, Worker | None]:
     return state, Worker(run, state, handle)
 
 
+def last_uid(run: Path) -> int | None:
+    """The uid that the last worker had, to whom its log belongs; None if that is ours, or there was no worker."""
+    try:
+        uid = (run / LOG).stat().st_uid
+    except FileNotFoundError:
+        return None
+    return uid if uid not in (0, os.geteuid()) else None
+
+
 async def start(order: Order, ours: Identity, at: int, seconds: float) -> Worker:
     """A worker that answers. Should one be there that nobody knew of, it is that one. Raises Unavailable."""
     order.run.mkdir(mode=0o700, parents=True, exist_ok=True)
