@@ -183,9 +183,11 @@ class Broker:
         """End what a user has left who was removed."""
         try:
             tenant = self.tenants.pop(name)
-            await tenant.leave()
-            if tenant.user.uid is not None:
-                await asyncio.to_thread(uids.end_programs, tenant.user.uid)
+            try:
+                await tenant.leave()
+            finally:
+                if tenant.user.uid is not None:
+                    await asyncio.to_thread(uids.end_programs, tenant.user.uid)
             self._groups.drop(name)
             shutil.rmtree(self._places.run(name), ignore_errors=True)
         finally:
