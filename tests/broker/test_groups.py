@@ -85,7 +85,7 @@ def test_where_groups_are_unified_the_broker_steps_aside(tmp_path: Path) -> None
 
     assert found.divide() == {}
     assert (tmp_path / "broker" / "cgroup.procs").read_text() == str(os.getpid())
-    assert (users / "cpu.weight").read_text() == "50"
+    assert int((users / "cpu.weight").read_text()) >= 100
     (users / "ada").mkdir()
     (users / "ada" / "memory.swap.max").write_text("max")
     assert found.make("ada", 5 * MB) == [str(users / "ada" / "cgroup.procs")]

@@ -21,8 +21,9 @@ from holdfast.store.private import translate
 CONTROLLERS = ("memory", "cpu")
 LEAF = "broker"
 MEMBERS = "cgroup.procs"
-SHARE = {True: ("cpu.weight", "50"), False: ("cpu.shares", "512")}
-"""Of all users together: half of what the broker gets, should both want all of it."""
+CPUS = os.cpu_count() or 1
+SHARE = {True: ("cpu.weight", str(min(100 * CPUS, 10_000))), False: ("cpu.shares", str(1024 * CPUS))}
+"""Of all users together: on each CPU as much as any other program, so that the broker gets half of one if it wants it."""
 
 
 @dataclass(frozen=True, slots=True)
