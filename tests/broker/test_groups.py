@@ -102,6 +102,14 @@ def test_what_cannot_be_had_is_missing_and_the_rest_is_used(tmp_path: Path) -> N
     assert found.make("ada", MB) == []
 
 
+def test_a_kernel_without_groups_is_done_without(tmp_path: Path) -> None:
+    found = Groups.of(tmp_path, proc=tmp_path)
+
+    assert list(found.divide()) == list(CONTROLLERS)
+    assert found.make("ada", MB) == []
+    assert found.drop()
+
+
 # what they do
 
 

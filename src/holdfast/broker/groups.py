@@ -92,8 +92,10 @@ class Groups:
     @classmethod
     def of(cls, owner: Path, proc: Path = Path("/proc/self")) -> "Groups":
         """In the group that this program is in. Others may have mounted something under a name that is no text."""
-        told = ((proc / file).read_text("utf-8", "surrogateescape") for file in ("cgroup", "mountinfo"))
-        return cls(trees(*told), owner)
+        files = (proc / "cgroup", proc / "mountinfo")
+        if not all(file.exists() for file in files):  # a kernel that was built without groups
+            return cls({}, owner)
+        return cls(trees(*(file.read_text("utf-8", "surrogateescape") for file in files)), owner)
 
     def divide(self) -> dict[str, str]:
         """Make room for users; which controllers are not to be had, and why."""
