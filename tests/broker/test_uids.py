@@ -47,8 +47,11 @@ assert refused(open, f"/proc/{pid}/environ"), "it can read the worker's key"
 """
 
 
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give out uids")
+
+
 @cache
-def interpreter() -> tuple[str, ...] | None:
+def interpreter() -> tuple[str, ...]:
     """A way to run this program that somebody without rights has, too: root's own may lie in root's home."""
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -56,7 +59,7 @@ def interpreter() -> tuple[str, ...] | None:
         command = ("/usr/bin/env", f"PYTHONPATH={ROOT / 'src'}:{packages}", str(python), "-P")
         if python is not None and as_stranger(*command, "-c", "import holdfast.serve").returncode == 0:
             return command
-    return None
+    pytest.skip("only root's own folders hold a Python for this program")
 
 
 def as_stranger(*command: str, uid: int = STRANGER) -> "subprocess.CompletedProcess[str]":
@@ -79,18 +82,17 @@ def test_who_is_not_root_is_told_so_before_anything_is_done(tmp_path: Path) -> N
         (tmp_path / "config.toml").write_text(config)
         with pytest.raises(Invalid, match="only root can do"):
             admin.add(read({}, tmp_path), "ada", None, 1)
-    elif (found := interpreter()) is not None:
+    else:
         with tempfile.TemporaryDirectory() as home:
             os.chown(home, STRANGER, STRANGER)
             Path(home, "config.toml").write_text(config)
-            done = as_stranger(*found, "-m", "holdfast", "--home", home, "broker", "add", "ada")
+            done = as_stranger(*interpreter(), "-m", "holdfast", "--home", home, "broker", "add", "ada")
         assert done.returncode == 2
         assert "only root can do" in done.stderr
 
 
+@as_root
 def test_a_place_that_the_uid_cannot_reach_is_found_out_beforehand(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        return  # nobody gets as far as that
     (tmp_path / "config.toml").write_text(f"[broker]\nfirst_uid = {UID}\n")  # the tests' own folder is root's alone
     with pytest.raises(Invalid, match=f"uid {UID} cannot "):
         admin.add(read({}, tmp_path), "ada", None, 1)
@@ -142,12 +144,11 @@ def test_who_was_added_without_a_uid_is_not_served_where_each_must_have_one(
 
 
 @pytest.fixture
-def apart(tmp_path: Path, homes: Path) -> Iterator[Brokers | None]:
-    """A broker whose users, ada and bo, have uids, if they can be given out here. It leaves no control group behind."""
-    python = interpreter() if os.geteuid() == 0 else None
-    if python is None:
-        yield None
-        return
+def apart(tmp_path: Path, homes: Path) -> Iterator[Brokers]:
+    """A broker whose users, ada and bo, have uids. It leaves no control group behind."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give out uids")
+    python = interpreter()
     with Brokers(tmp_path / "h", "ada", "bo", python=python, homes=str(homes)) as broker:
         for name in ("ada", "bo"):
             with broker.http(name) as http:
@@ -170,11 +171,8 @@ def groups(pid: int) -> set[Path]:
     return {tree.folder for tree in trees((proc / "cgroup").read_text(), (proc / "mountinfo").read_text()).values()}
 
 
-def test_users_with_uids_are_strangers_to_each_other(apart: Brokers | None) -> None:
-    if apart is None:
-        return
+def test_users_with_uids_are_strangers_to_each_other(apart: Brokers) -> None:
     found = interpreter()
-    assert found is not None
     for name, other in (("ada", "bo"), ("bo", "ada")):
         uid, status = uid_of(apart, name), Path(f"/proc/{apart.pid(name)}/status").read_text()
         assert re.search(rf"^Uid:\t{uid}\t{uid}\t{uid}\t{uid}$", status, re.MULTILINE)
@@ -187,10 +185,8 @@ def test_users_with_uids_are_strangers_to_each_other(apart: Brokers | None) -> N
         assert done.returncode == 0, done.stderr
 
 
-def test_what_a_worker_can_write_to_counts_for_its_user(apart: Brokers | None) -> None:
+def test_what_a_worker_can_write_to_counts_for_its_user(apart: Brokers) -> None:
     """Quotas go by uid, and files that the worker was handed open lie in the broker's folder."""
-    if apart is None:
-        return
     uid, proc = uid_of(apart, "ada"), Path(f"/proc/{apart.pid('ada')}")
     writable = [
         found
@@ -201,11 +197,9 @@ def test_what_a_worker_can_write_to_counts_for_its_user(apart: Brokers | None) -
     assert {found.stat().st_uid for found in writable} == {uid}
 
 
-def test_each_user_has_a_share_of_the_machine(apart: Brokers | None) -> None:
-    if apart is None:
-        return
+def test_each_user_has_a_share_of_the_machine(apart: Brokers) -> None:
     if "for want of a control group" in apart.process.complaints:
-        return  # test_groups.py sees to it that there is a reason
+        pytest.skip("no control groups here")  # test_groups.py sees to it that there is a reason
     ada, bo = groups(apart.pid("ada")), groups(apart.pid("bo"))
     assert {group.name for group in ada} == {"ada"}
     assert {group.name for group in bo} == {"bo"}
@@ -219,9 +213,7 @@ def test_each_user_has_a_share_of_the_machine(apart: Brokers | None) -> None:
     assert f"{4096 * 2**20}\n" in limits
 
 
-def test_nothing_of_a_user_who_was_removed_runs_on(apart: Brokers | None) -> None:
-    if apart is None:
-        return
+def test_nothing_of_a_user_who_was_removed_runs_on(apart: Brokers) -> None:
     left = {name: background(uid_of(apart, name)) for name in ("ada", "bo")}
     try:
         apart.run("remove", "ada")
@@ -237,10 +229,8 @@ def test_nothing_of_a_user_who_was_removed_runs_on(apart: Brokers | None) -> Non
             one.wait()
 
 
-def test_a_removal_that_was_cut_short_is_brought_to_its_end(apart: Brokers | None) -> None:
+def test_a_removal_that_was_cut_short_is_brought_to_its_end(apart: Brokers) -> None:
     """The user is gone from the file, and then the machine's administrator and the broker are killed."""
-    if apart is None:
-        return
     left = {name: background(uid_of(apart, name)) for name in ("ada", "bo")}
     try:
         apart.kill()
@@ -270,9 +260,8 @@ def test_root_may_have_a_strict_umask(tmp_path: Path) -> None:
     assert stat.S_IMODE(places.broker.stat().st_mode) == 0o700
 
 
+@as_root
 def test_two_who_end_the_same_do_not_fail_over_each_other() -> None:
-    if os.geteuid() != 0:
-        return
     uid = uids.first(Broker(), None)
     assert uid is not None
     with ThreadPoolExecutor(4) as pool:
@@ -282,10 +271,9 @@ def test_two_who_end_the_same_do_not_fail_over_each_other() -> None:
             assert left.wait() == -signal.SIGKILL
 
 
+@as_root
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_user_cannot_harm_who_ends_their_programs(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    if os.geteuid() != 0:
-        return
     monkeypatch.setattr(
         uids, "END", uids.END.replace("try:\n    os.kill", "__import__('time').sleep(1)\ntry:\n    os.kill")
     )

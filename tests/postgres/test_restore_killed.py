@@ -8,8 +8,8 @@ import pytest
 from holdfast.store import backup, verify
 from holdfast.store.move import move
 from holdfast.store.move_ends import PostgresEnd, SqliteEnd
-from holdfast.store.workers import Worker
 from tests.cli.seed import Seed
+from tests.postgres.test_move import nobody
 from tests.store import copies
 from tests.store.test_copies_killed import moments, run_until
 
@@ -21,10 +21,6 @@ store = PostgresEnd(url)
 place = Elsewhere(store=store, home=Path(home), replace=True, alive=lambda worker: False, at=0)
 restore_elsewhere(Path(source), place)
 """
-
-
-def nobody(worker: Worker) -> bool:
-    return False
 
 
 def heads(url: str) -> dict[str, tuple[int, str]]:

@@ -39,21 +39,16 @@ except ProcessLookupError:
 """
 
 
-def are_given(wanted: Wanted) -> bool:
-    """Whether users are to have uids: where we are root, unless it is said that they are not."""
-    return os.geteuid() == 0 if wanted.first_uid is None else wanted.first_uid > 0
-
-
 def first(wanted: Wanted, next_uid: int | None) -> int | None:
-    """The lowest uid that a new user may get, if they are to get one: nobody has had it, so nobody can reach what tries it.
+    """The lowest uid that a new user may get: nobody has had it, so nobody can reach what tries it.
 
-    A broker that nobody has told begins with a block that was drawn by lot: another one on the same machine, with a
+    They get one where we are root, unless it is said that they do not. A broker that nobody has told begins with a block that was drawn by lot: another one on the same machine, with a
     home of its own, does not know of our users, and should not give their uids to its own.
     """
-    if not are_given(wanted):
-        return None
     if wanted.first_uid:
         return max(wanted.first_uid, next_uid or 0)
+    if wanted.first_uid == 0 or os.geteuid() != 0:
+        return None
     return next_uid or UNUSED.start + BLOCK * secrets.randbelow(len(UNUSED) // BLOCK)
 
 
