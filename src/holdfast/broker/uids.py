@@ -12,9 +12,9 @@ from pathlib import Path
 from holdfast.settings import Broker as Wanted
 
 BLOCK = 4096
-ENDER = 0x7FFE_0000 - 1
-"""Whom those belong to who end the programs of a user. Nobody has this uid."""
-UNUSED = range(0x7000_0000, 0x7FFE_0000 - BLOCK)
+ENDERS = range(0x7FFE_0000 - BLOCK, 0x7FFE_0000)
+"""Whom those belong to who end the programs of a user, each to another one. Nobody else has these uids."""
+UNUSED = range(0x7000_0000, ENDERS.start)
 """Uids that no distribution, container manager or directory service is known to give out."""
 TRIES = 100
 END_SECONDS = 10.0
@@ -22,8 +22,7 @@ LOAD = "import holdfast"
 WALK = "import os, sys; os.stat(os.path.join(sys.argv[1], '.'))"
 END = f"""
 import os, sys
-uid = int(sys.argv[1])
-ours = {ENDER:d}
+uid, ours = map(int, sys.argv[1:])
 os.setgroups([])
 os.setresgid(uid, uid, uid)
 try:
@@ -73,11 +72,11 @@ def obstacle(uid: int, homes: Path) -> str:
 def end_programs(uid: int) -> None:
     """Kill everything that runs under a user's uid, all at once, so that nothing can get away by starting another.
 
-    Whoever does that has the rights of the user, but belongs to somebody else, so that the user can neither kill nor stop it.
-    Another who does the same can, and where there are few uids the user can, too: then it is done again.
+    Whoever does that has the rights of the user, but belongs to somebody else, so that the user can neither kill nor stop it,
+    nor another who does the same. Where there are few uids they can: then it is done again.
     """
-    command = (sys.executable, "-I", "-S", "-c", END, str(uid))
     for _ in range(TRIES):
+        command = (sys.executable, "-I", "-S", "-c", END, str(uid), str(secrets.choice(ENDERS)))
         with subprocess.Popen(command, cwd="/", env={}) as ender:  # noqa: S603 - ours
             try:
                 status = ender.wait(END_SECONDS)
