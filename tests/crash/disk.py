@@ -58,12 +58,20 @@ class Disk:
             _do("umount", "-l", str(self.point))
 
     def cut_power(self) -> None:
-        """What has not reached the disk by now never will; all that is tried from now on fails."""
+        """What has not reached the disk by now never will; all that is tried from now on fails.
+
+        The next mount is of a copy. Whoever makes a mount namespace meanwhile (another test's network, a
+        browser's sandbox) holds on to the file system that was switched off, and one that is held is not
+        mounted afresh: it comes back as dead as it was.
+        """
         descriptor = os.open(self.point, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, FS_IOC_SHUTDOWN, struct.pack("I", WITHOUT_FLUSHING_ITS_JOURNAL))
         finally:
             os.close(descriptor)
+        after = self._image.with_name("image-after")
+        shutil.copyfile(self._image, after)
+        self._image = after
 
 
 @contextmanager
