@@ -22,7 +22,7 @@ from holdfast.config import ENVIRONMENT
 from holdfast.dashboard import pages
 from holdfast.dashboard.app import HEADERS, static_file
 from holdfast.dashboard.door import Seal
-from holdfast.engine.together import stop
+from holdfast.engine.together import all_of, stop
 from holdfast.model.ids import Ids
 from holdfast.model.times import Clock
 from holdfast.serve import Started
@@ -47,7 +47,7 @@ async def broker(settings: Settings, env: Mapping[str, str], started: Started, s
         async with Broker(places, users, settings.broker, _passed(settings, env), clock) as house:
             house.address = server.address(listener)
             serving = server.Server(_gate(settings, house, clock), lambda: started(house.address, str(places.users)))
-            tending = asyncio.create_task(house.work(), name="tend")
+            tending = asyncio.create_task(all_of(house.work(), house.count()), name="tend")
             try:
                 await _until(stopping, house, serving, listener, tending)
             finally:

@@ -169,6 +169,8 @@ class Broker(Section, frozen=True):
     """Of each program of a user."""
     user_memory_mb: Count = 4096
     """Of all programs of a user together, where there are control groups."""
+    user_disk_mb: Count = 10240
+    """Of all files of a user together. Whoever has more is not served until there are fewer."""
     processes: Count = 512
     """Programs and threads of one user, where each has a uid."""
     kb_per_second: Count | None = None

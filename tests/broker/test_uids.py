@@ -213,6 +213,27 @@ def test_each_user_has_a_share_of_the_machine(apart: Brokers) -> None:
     assert f"{4096 * 2**20}\n" in limits
 
 
+@as_root
+def test_nothing_of_a_user_who_takes_too_much_of_the_disk_runs_on(tmp_path: Path, homes: Path) -> None:
+    settings = {"homes": str(homes), "user_disk_mb": 20}
+    with Brokers(tmp_path / "h", "ada", "bo", python=interpreter(), **settings) as broker:
+        with broker.http("ada") as http:
+            assert text(ask(http, "hello")) == "You said: hello"
+        target, filler = broker.places.user("ada") / "work" / "film", uid_of(broker, "ada")
+        left = background(filler, f"open({str(target)!r}, 'wb').write(os.urandom({25 * 2**20}))\ntime.sleep(600)")
+        other = background(uid_of(broker, "bo"))
+        try:
+            assert left.wait(60) == -signal.SIGKILL
+            broker.wait_asleep("ada")
+            assert other.poll() is None
+            with broker.http("bo") as http:
+                assert text(ask(http, "hello")) == "You said: hello"
+        finally:
+            for one in (left, other):
+                one.kill()
+                one.wait()
+
+
 def test_nothing_of_a_user_who_was_removed_runs_on(apart: Brokers) -> None:
     left = {name: background(uid_of(apart, name)) for name in ("ada", "bo")}
     try:

@@ -32,6 +32,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     starts: int
     memory: int | None
     """In bytes, of the worker alone."""
+    disk: int | None
+    """In bytes, of all files, when the broker last counted them."""
     uid: int | None
     home: str
     wake_at: int | None
@@ -138,7 +140,7 @@ async def _seen(places: Places, user: User, now: Now | None) -> Seen:
         found.close()
     line = None if now is None else now.users.get(user.name)
     kind = "running" if found is not None else "asleep"
-    if line is not None and line.state in ("changing", "failing"):
+    if line is not None and line.state in ("changing", "failing", "full"):
         kind = line.state
     return Seen(
         name=user.name,
@@ -148,6 +150,7 @@ async def _seen(places: Places, user: User, now: Now | None) -> Seen:
         open=0 if line is None else line.open,
         starts=0 if line is None else line.starts,
         memory=_memory(state.pid) if state is not None and found is not None else None,
+        disk=None if line is None else line.disk,
         uid=user.uid,
         home=str(places.user(user.name)),
         wake_at=None if line is None or found is not None else line.wake_at,

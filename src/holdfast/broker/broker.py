@@ -5,13 +5,14 @@ import fcntl
 import logging
 import os
 import shutil
+import subprocess
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from holdfast.broker import uids, worker
+from holdfast.broker import disk, uids, worker
 from holdfast.broker.groups import Groups
 from holdfast.broker.pace import Pace
 from holdfast.broker.places import Places
@@ -29,6 +30,9 @@ TEND_SECONDS = 1.0
 STARTS = max(2, os.cpu_count() or 2)
 """Workers that are started at the same time: a crowd of them would only make each other slow."""
 TURN_SECONDS = 5.0
+COUNT_SECONDS = 5.0
+COUNT_SHARE = 0.05
+"""Of the time, at most: who has many users or many files is looked at less often."""
 DROPS = 20
 DROP_SECONDS = 0.05
 
@@ -42,6 +46,7 @@ class Line(msgspec.Struct, frozen=True):
     deaths: int
     complaint: str
     wake_at: int | None
+    disk: int | None
 
 
 class Now(msgspec.Struct, frozen=True):
@@ -69,6 +74,8 @@ class Broker:
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._is_leaving = False
         self._groups = Groups.of(places.broker)
+        self._uncounted: dict[str, str] = {}
+        """Whose files could not be counted the last time, and why."""
         self._written = b""
         self._lock = -1
 
@@ -179,6 +186,39 @@ class Broker:
         except OSError as e:  # a full disk, say: nobody needs the status as much as the users need their workers
             logger.warning("the status of the broker cannot be written: %s", e)
 
+    async def count(self) -> None:
+        """Look what everybody's files take, and stop who has too many, until cancelled."""
+        while True:
+            began = self._clock.monotonic()
+            try:
+                for user in self.users.all().values():
+                    await self._count(self.tenant(user))
+            except (HoldfastError, subprocess.CalledProcessError) as e:
+                logger.warning("files are counted again in a moment: %s", e)
+            await asyncio.sleep(max(COUNT_SECONDS, (self._clock.monotonic() - began) / COUNT_SHARE))
+
+    async def _count(self, tenant: Tenant) -> None:
+        user, most = tenant.user, self._wanted.user_disk_mb * 2**20
+        try:
+            tenant.disk = await disk.taken([self._places.user(user.name), self._places.run(user.name)], user.uid)
+        except Unavailable as e:
+            if self._uncounted.get(user.name) != str(e):
+                logger.warning("the files of %s cannot be counted: %s", user.name, e)
+            self._uncounted[user.name] = str(e)
+            return
+        self._uncounted.pop(user.name, None)
+        if tenant.disk <= most:
+            tenant.full = ""
+            return
+        if not tenant.full:
+            logger.warning("%s is stopped: their files take %d MB", user.name, tenant.disk // 2**20)
+        tenant.full = (
+            f"the files of {user.name} take {tenant.disk // 2**20:,} MB of the disk, and {most // 2**20:,} MB are allowed; "
+            "nothing runs until some are deleted, or broker.user_disk_mb is raised, by whoever runs the broker"
+        )
+        if user.uid is not None:
+            await asyncio.to_thread(uids.end_programs, user.uid)
+
     async def _see_off(self, name: str) -> None:
         """End what a user has left who was removed."""
         try:
@@ -196,7 +236,7 @@ class Broker:
     def _write_down(self) -> None:
         """For `holdfast broker status`. It is worth no flush: a broker that is gone has no status."""
         lines = {
-            name: Line(one.state, one.open, one.starts, one.deaths, one.complaint, one.wake_at)
+            name: Line(one.state, one.open, one.starts, one.deaths, one.full or one.complaint, one.wake_at, one.disk)
             for name, one in self.tenants.items()
         }
         text = msgspec.json.encode(Now(self._ours, self.address, lines))

@@ -10,6 +10,7 @@ about; a client that leaves meanwhile does not disturb it.
 | is about to end | waits for its end, then starts it | kills it after a while |
 | has died | starts it | starts it: it may have been in the middle of something |
 | hangs | waits | kills it if it has not answered for a minute, while somebody waits |
+| has a user with too many files | is refused | stops it |
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from typing import Any
 from holdfast.broker.pace import Pace
 from holdfast.broker.users import User
 from holdfast.broker.worker import Idle, Worker
-from holdfast.model.errors import HoldfastError, RateLimited, Unavailable
+from holdfast.model.errors import DiskFull, HoldfastError, RateLimited, Unavailable
 from holdfast.model.times import micros
 
 logger = logging.getLogger(__name__)
@@ -88,6 +89,10 @@ class Tenant:
         """In a row, each soon after its start."""
         self.wake_at: int | None = None
         self.complaint = ""
+        self.disk: int | None = None
+        """What their files take, in bytes, when they were last counted."""
+        self.full = ""
+        """Why they are not served, for as long as that is too much."""
         self._rules = rules
         self._start = start
         self._monotonic = monotonic
@@ -113,8 +118,10 @@ class Tenant:
             self._used = self._monotonic()
 
     async def awake(self, failed: Worker | None = None) -> Worker:
-        """The worker, ready to be asked. `failed` is one that has just let the caller down. Raises Unavailable."""
+        """The worker, ready to be asked. `failed` is one that has just let the caller down. Raises Unavailable or DiskFull."""
         while True:
+            if self.full:
+                raise DiskFull(self.full)
             if self._change is not None:
                 await asyncio.shield(self._change)
             elif self.worker is not None and self.worker is not failed and not self.worker.gone.is_set():
@@ -137,6 +144,8 @@ class Tenant:
     def state(self) -> str:
         if self._change is not None:
             return "changing"
+        if self.full:
+            return "full"
         if self.worker is None:
             return "failing" if self.complaint else "asleep"
         return "running"
@@ -148,7 +157,10 @@ class Tenant:
         if self.worker is not None and self.worker.gone.is_set():
             self._note_death()
         due = self.wake_at is not None and self.wake_at <= now
-        if self.worker is None:
+        if self.full:
+            if self.worker is not None:
+                self._begin(self._leave(self.worker, self.full))
+        elif self.worker is None:
             if (self._wanted and self.deaths < GIVE_UP) or due:
                 self._begin(self._renew(None))
         elif self.worker.state.key != self.user.worker_key:
@@ -175,15 +187,15 @@ class Tenant:
         if self._looking is not None:
             self._looking.cancel()
         if self.worker is not None:
-            self._begin(self._leave(self.worker))
+            self._begin(self._leave(self.worker, "the broker leaves"))
             assert self._change is not None, "it has just begun"
             await asyncio.shield(self._change)
 
-    async def _leave(self, worker: Worker) -> None:
-        """As if it were idle; if it is not, it is started again as soon as there is a broker."""
+    async def _leave(self, worker: Worker, why: str) -> None:
+        """As if it were idle; if it is not, it is started again as soon as it may be."""
         told = await worker.idle()
         self.wake_at = _when(told) if told is not None and told.idle else 0
-        await self._put_to_sleep("the broker leaves")
+        await self._put_to_sleep(why)
 
     # changes
 

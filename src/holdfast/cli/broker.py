@@ -106,7 +106,9 @@ def status(*, as_json: bool) -> None:
     render.out(f"{where}; {counted(len(users), 'user')}, {counted(awake, 'worker')}")
     if users:
         render.table(
-            ["user", "worker", "pid", "since", "memory", "open", "starts", "note"], list(map(_row, users)), stretch=7
+            ["user", "worker", "pid", "since", "memory", "disk", "open", "starts", "note"],
+            list(map(_row, users)),
+            stretch=8,
         )
 
 
@@ -118,6 +120,7 @@ def _row(one: admin.Seen) -> list[str]:
         str(one.pid or ""),
         render.day(one.since) if one.since is not None else "",
         render.size(one.memory) if one.memory is not None else "",
+        render.size(one.disk) if one.disk is not None else "",
         str(one.open),
         str(one.starts),
         one.complaint or wakes,
