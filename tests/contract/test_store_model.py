@@ -37,6 +37,7 @@ from holdfast.model.event import (
     Unpinned,
     UserSaid,
 )
+from holdfast.model.message import Text
 from holdfast.model.session import Session
 from holdfast.model.times import SECOND
 from holdfast.store import aliases, keys, leases, log, sessions, workers
@@ -47,6 +48,7 @@ from tests.contract.places import KINDS, new_place, open_place
 
 IDENTITY = workers.Identity(host="here", boot="boot-1", pid=1, process_started="1")
 TURNS = ("turn-1", "turn-2")
+DRAFTED = TURNS[0]
 NAMES = st.sampled_from(["hf-a", "hf-b", "hf-c", "hf-d"])
 TITLES = st.sampled_from(["Plans", "Notes", "日本語"])
 EVENTS = st.one_of(
@@ -103,6 +105,14 @@ class Sheet:
             return []
         reason = "the session was left in mid-turn"
         return [TurnEnded(turn_id=self.open_turn, outcome="cancelled", reason=reason)]
+
+    def half_said(self) -> list[Event]:
+        """The draft, which the end of an open turn puts into the log if it is of that turn, and drops if it is not."""
+        if self.open_turn is None or self.draft is None:
+            return []
+        body, self.draft = self.draft, None
+        words = ModelSaid(turn_id=DRAFTED, parts=(Text(body),), finish="cut", partial=True)
+        return [words] if self.open_turn == DRAFTED else []
 
 
 def without_hash(event: Event) -> Event:
@@ -216,7 +226,7 @@ class StoreMachine(RuleBasedStateMachine):
         error = None if nothing else self.unless_held(name)
         self.write(error, sessions.end, name, "user", at=self.now)
         if sheet is not None and error is None and not nothing:
-            sheet.add(*sheet.closing(), Ended(reason="user"), at=self.now)
+            sheet.add(*sheet.half_said(), *sheet.closing(), Ended(reason="user"), at=self.now)
 
     @rule(name=NAMES)
     def reopen(self, name: str) -> None:
@@ -342,7 +352,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(lease=held, body=st.text("ab", min_size=1, max_size=3))
     def keep_draft(self, lease: Lease, body: str) -> None:
         stands = self.stands(lease)
-        self.write(None if stands else LeaseLost, log.keep_draft, lease, log.Draft("turn-1", body, self.now))
+        self.write(None if stands else LeaseLost, log.keep_draft, lease, log.Draft(DRAFTED, body, self.now))
         if stands:
             self.sheets[lease.session_id].draft = body
 

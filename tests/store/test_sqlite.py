@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.model.errors import Corrupt, ReadOnly, Unavailable
+from holdfast.model.errors import Corrupt, NotSaved, ReadOnly, Unavailable
 from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.message import Text
 from holdfast.store import log, meta, sessions
@@ -287,6 +288,29 @@ async def test_a_new_store_in_a_folder_that_cannot_be_written_says_so(tmp_path: 
 
     with unwritable(home), pytest.raises(ReadOnly, match="home"):
         await open_sqlite(home / "holdfast.db")
+
+
+@pytest.mark.parametrize("few", range(7))
+async def test_a_process_with_too_many_open_files_is_not_told_that_the_store_is_read_only(path: Path, few: int) -> None:
+    async with opened(path) as database:
+        await database.write(put, "key", "old")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + few, before[1]))
+    try:
+        database = await open_sqlite(path)
+    except NotSaved as e:
+        assert not isinstance(e, ReadOnly)
+        assert "too many" in str(e).lower()
+    else:
+        await database.close()
+        assert few > 2, "a database, its WAL and its shared memory are files"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    async with opened(path) as database:
+        assert await database.read(meta.get, "key") == "old"
 
 
 async def test_a_damaged_page_is_reported_with_the_file_which_stays_as_it_is(path: Path) -> None:

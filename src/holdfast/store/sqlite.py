@@ -12,7 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 import apsw
 
 from holdfast.model.errors import Unavailable
-from holdfast.store import files, migrate, sqlite_connection
+from holdfast.store import files, migrate, private, sqlite_connection
 from holdfast.store.database import Transaction
 from holdfast.store.sqlite_connection import BUSY_SECONDS, SqliteTransaction, translate, translated
 from holdfast.store.sqlite_writer import Job, Writer
@@ -186,3 +186,5 @@ def _ready(path: Path) -> None:
             connection.close()
     except apsw.Error as e:
         raise translate(e, path) from e
+    except OSError as e:
+        raise private.translate(e, path) from e

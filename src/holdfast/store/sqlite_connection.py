@@ -1,5 +1,6 @@
 """A connection to a SQLite file with the settings every promise rests on, and SQLite's errors as ours."""
 
+import os
 import random
 import time
 from array import array
@@ -32,6 +33,10 @@ def translate(error: apsw.Error, path: Path) -> HoldfastError:
     match error:
         case apsw.FullError():
             return DiskFull(f"the disk is full: nothing was saved to {path}; make room and try again")
+        case apsw.CantOpenError() if _may_write(path):
+            return IoFailed(
+                f"{path} cannot be opened though nobody forbids it: too many files are open, or the disk fails; nothing was saved"
+            )
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError() | apsw.AuthError():
             return ReadOnly(f"cannot write to {path}: {error}")
         case apsw.CorruptError() | apsw.NotADBError():
@@ -47,6 +52,11 @@ def translate(error: apsw.Error, path: Path) -> HoldfastError:
             return Invalid(f"too large for one row of the store: {error}")
         case _:
             return IoFailed(f"the store {path} failed ({error}): what was being written does not count as saved")
+
+
+def _may_write(path: Path) -> bool:
+    files = (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm")))
+    return all(os.access(file, os.R_OK | os.W_OK) for file in (path.parent, *(one for one in files if one.exists())))
 
 
 def translated(error: BaseException, path: Path) -> BaseException:
