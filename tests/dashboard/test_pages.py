@@ -267,6 +267,21 @@ def test_health_says_that_nothing_has_leaked_and_draws_the_day(page: Page, serve
     assert sum(drawn["turns"]) >= 30 and len(drawn["at"]) == 96
 
 
+def test_a_day_too_busy_to_be_shown_whole_is_not_passed_off_as_the_whole(own: Server, own_page: Page) -> None:
+    own_page.goto(f"{own.url}/ui/space")
+    own_page.wait_for_selector("#sky[data-ready]")
+    expect(own_page.locator("#sky-cut")).to_be_hidden()
+    own_page.goto(f"{own.url}/ui/health")
+    expect(own_page.locator("h2").first).to_have_text("The last day")
+    stock(own.home, lambda tx: population.crowd(tx, 1, 6_500, now()))
+
+    own_page.reload()
+    expect(own_page.locator(".tile").nth(1)).to_contain_text("> ")
+    expect(own_page.locator("h2").first).to_contain_text("its newest 30,000 beginnings and ends")
+    own_page.goto(f"{own.url}/ui/space")
+    expect(own_page.locator("#sky-cut")).to_have_text("the newest 4,000 sessions")
+
+
 # space
 
 

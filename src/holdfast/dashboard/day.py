@@ -64,6 +64,11 @@ class Day:
             self._names = {one.session_id: one.session_id for one in self._moments}
             return self._moments
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether more may have happened in the last day than the moments that are kept."""
+        return len(self._moments) >= board.MOMENTS
+
     def _small(self, moment: Moment) -> Moment:
         """The same, with one text for each id."""
         known = self._names.setdefault(moment.session_id, moment.session_id)

@@ -97,6 +97,7 @@ async def show(request: Request) -> Response:
         titles=await desk.database.read(_titles, {turn.session_id for turn in slowest}),
         played=len(played),
         failed=sum(turn.outcome != "done" for turn in played),
+        most=board.MOMENTS if desk.day.is_cut else None,
         now=desk.now,
     )
 

@@ -44,7 +44,7 @@ DOING = {"tool_started": "tool", "approval_asked": "asking"}
 
 
 async def show(request: Request) -> Response:
-    return pages.page(request, "space.html", now=of(request).now)
+    return pages.page(request, "space.html", now=of(request).now, most=MOST)
 
 
 def state_of(sprite: Sprite) -> str:
@@ -66,7 +66,7 @@ async def data(request: Request) -> Response:
     shown = [_sprite(one, kinds) for one in sprites]
     for peer in desk.fleet.peers.values():
         shown += _of_peer(peer.name, peer.state != "here", [] if peer.activity is None else peer.activity.sessions)
-    content = {"at": now // 1_000_000, "sprites": shown}
+    content = {"at": now // 1_000_000, "sprites": shown, "cut": len(sprites) >= MOST}
     return Response(await asyncio.to_thread(msgspec.json.encode, content), media_type="application/json")
 
 

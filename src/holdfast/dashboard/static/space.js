@@ -223,6 +223,7 @@
       bodies.set(one.id, body);
     }
     for (const id of bodies.keys()) if (!seen.has(id)) bodies.delete(id);
+    document.getElementById("sky-cut").hidden = !news.cut;
     applyTime();
   }
   async function loadDay() {
