@@ -331,6 +331,7 @@ def test_every_line_that_cannot_be_used_is_named_and_nothing_is_begun(
         (["{file}", "--workers", "0"], 2),
         (["{file}", "--workers", "many"], 2),
         (["{file}", "--model", "nobody:x"], 2),
+        (["{file}", "--name", " "], 2),
         ([], 2),
     ],
 )

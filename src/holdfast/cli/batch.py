@@ -53,6 +53,8 @@ def batch(
     if out is not None and str(out) == "-":
         raise Invalid("--out needs a file: what is finished is read from there when the batch goes on")
     name = file.name if name is None else name
+    if not name.strip():
+        raise Invalid("--name needs a name; without it the batch is called as the file is")
     prompts = read(file, name, model or settings.model)
     out = out or file.with_name(f"{file.name.removesuffix('.jsonl')}.results.jsonl")
     if out.resolve() == file.resolve():
