@@ -116,6 +116,8 @@ def test_a_store_is_moved_there_and_back(
 
     before, after = holdfast("sessions", "show", session_id, "--json"), there("sessions", "show", session_id, "--json")
     assert before.json == after.json
+    told = holdfast("migrate", "--to", f"{url}&application_name=x").out
+    assert f"HOLDFAST_STORE='{url}&application_name=x'," in told, "a shell takes it as one word"
     back = there("migrate", "--to", f"sqlite:///{tmp_path}/back.db")
     assert back.code == 0 and "every hash checked there" in back.out
     assert holdfast("migrate", "--to", url, "--check").code == 2

@@ -1,5 +1,6 @@
 """`holdfast backup`, `restore` and `migrate`: the store as a whole."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,5 +137,7 @@ def _move(url: str, *, as_json: bool) -> None:
         )
     )
     return render.out(
-        visible(f"To use it: HOLDFAST_STORE={address}, or store in config.toml. The old store was not changed.")
+        visible(
+            f"To use it: HOLDFAST_STORE={shlex.quote(address)}, or store in config.toml. The old store was not changed."
+        )
     )
