@@ -123,6 +123,7 @@ def test_a_user_who_is_removed_is_gone_at_once_and_the_home_is_kept(new_broker: 
     assert (kept / "home" / "holdfast.db").exists()
     assert not broker.places.user("ada").exists()
     wait_until(lambda: not broker.places.run("ada").exists(), "the broker has put its things away")
+    assert "the worker of ada was stopped: the user was removed" in (broker.home / "logs" / "holdfast.log").read_text()
 
     broker.add("ada")
     with broker.http("ada") as http:

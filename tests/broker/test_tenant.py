@@ -245,7 +245,7 @@ async def test_one_who_hangs_while_somebody_waits_is_killed(house: House, clock:
 
         assert await tenant.awake(failed=worker) is not worker
     assert house.started[0].returncode == -signal.SIGKILL
-    await tenant.leave()
+    await tenant.leave("the broker leaves")
 
 
 async def test_one_who_only_works_hard_is_left_alone(tenant: Tenant, house: House, clock: FakeClock) -> None:
@@ -257,7 +257,7 @@ async def test_one_who_only_works_hard_is_left_alone(tenant: Tenant, house: Hous
             await asyncio.sleep(0.01)
 
     assert not worker.gone.is_set()
-    await tenant.leave()
+    await tenant.leave("the broker leaves")
 
 
 async def test_another_key_is_another_worker(tenant: Tenant, house: House, clock: FakeClock) -> None:
@@ -302,7 +302,7 @@ async def test_a_broker_that_leaves_notes_who_was_in_the_midst_of_something(tena
     house.says(idle='{"idle": false, "why": ["1 turns are played"], "wake_at": null}')
     worker = await tenant.awake()
 
-    await tenant.leave()
+    await tenant.leave("the broker leaves")
 
     assert worker.gone.is_set()
     assert read_wake(house.folder) == 0

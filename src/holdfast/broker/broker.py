@@ -224,7 +224,7 @@ class Broker:
         try:
             tenant = self.tenants.pop(name)
             try:
-                await tenant.leave()
+                await tenant.leave("the user was removed")
             finally:
                 if tenant.user.uid is not None:
                     await asyncio.to_thread(uids.end_programs, tenant.user.uid)
@@ -250,7 +250,7 @@ class Broker:
     async def leave(self) -> None:
         """End all workers: each finishes the step in hand, and those who listen are told."""
         self._is_leaving = True
-        leaving = [asyncio.ensure_future(tenant.leave()) for tenant in self.tenants.values()]
+        leaving = [asyncio.ensure_future(tenant.leave("the broker leaves")) for tenant in self.tenants.values()]
         leaving += self._leaving.values()
         if leaving:
             await asyncio.wait(leaving)

@@ -180,14 +180,14 @@ class Tenant:
         finally:
             self._looked, self._looking = self._monotonic(), None
 
-    async def leave(self) -> None:
+    async def leave(self, why: str) -> None:
         """End the worker for good, after whatever goes on."""
         while self._change is not None:
             await asyncio.wait({self._change})
         if self._looking is not None:
             self._looking.cancel()
         if self.worker is not None:
-            self._begin(self._leave(self.worker, "the broker leaves"))
+            self._begin(self._leave(self.worker, why))
             assert self._change is not None, "it has just begun"
             await asyncio.shield(self._change)
 
