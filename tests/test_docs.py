@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from holdfast.broker.admin import Seen
 from holdfast.cli.errors import EXIT
 from holdfast.cli.main import cli
 from holdfast.config import ENVIRONMENT, KNOWN_VARIABLES
@@ -127,3 +128,10 @@ def test_the_list_of_decisions_leads_to_each_of_them() -> None:
     listed = (folder / "README.md").read_text()
 
     assert [page.name for page in folder.glob("0*.md") if f"({page.name})" not in listed] == []
+
+
+def test_every_field_of_the_users_of_a_broker_is_documented() -> None:
+    told = sections((DOCS / "commands.md").read_text("utf-8"))["broker status"]
+    listed = told.partition('"users": [{')[2].partition("}]")[0]
+
+    assert re.findall(r'"(\w+)"', listed) == list(Seen.__struct_fields__)
