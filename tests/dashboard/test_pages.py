@@ -40,6 +40,13 @@ PATHS = (
     "/ui/fleet",
 )
 SERIOUS = ("serious", "critical")
+SPARE = """(one) => {
+  const style = getComputedStyle(one), pen = document.createElement("canvas").getContext("2d");
+  pen.font = `${style.fontSize} ${style.fontFamily}`;
+  const room = one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return room - pen.measureText(one.placeholder).width;
+}"""
+"""How much wider a field is than the words that stand in it while it is empty."""
 
 
 @pytest.fixture(scope="module")
@@ -424,6 +431,10 @@ def test_every_page_fits_a_phone(browser: Browser, server: Server) -> None:
         assert wide <= 360, path
         here = page.locator("nav a[aria-current]").bounding_box()
         assert here is not None and here["x"] >= 0 and here["x"] + here["width"] <= 360, path
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(server.url)
+    page.evaluate("document.fonts.ready")
+    assert page.locator("input[type=search]").evaluate(SPARE) >= 0, "it can be read what the search is for"
     context.close()
 
 

@@ -4,7 +4,7 @@
 (() => {
   const canvas = document.getElementById("sky"), pen = canvas.getContext("2d");
   const tip = document.getElementById("tip"), scrub = document.getElementById("scrub"), clock = document.getElementById("clock");
-  const nowButton = document.getElementById("now"), density = document.getElementById("density"), spoken = document.getElementById("sky-words"), empty = document.getElementById("sky-empty");
+  const nowButton = document.getElementById("now"), density = document.getElementById("density"), spoken = document.getElementById("sky-words"), empty = document.getElementById("sky-empty"), cut = document.getElementById("sky-cut");
   const NAMES = ["waiting", "thinking", "running a tool", "asking", "interrupted", "in quarantine", "ended", "reaped"];
   const COLORS = ["--wait", "--run", "#3b82c4", "--ask", "--halt", "--bad", "--end", "--bad"];
   const MOVES = [false, true, true, true, false, false, false, false];
@@ -223,7 +223,7 @@
       bodies.set(one.id, body);
     }
     for (const id of bodies.keys()) if (!seen.has(id)) bodies.delete(id);
-    document.getElementById("sky-cut").hidden = !news.cut;
+    if (cut.hidden === news.cut) { cut.hidden = !news.cut; resize(); } // it takes room from the sky
     applyTime();
   }
   async function loadDay() {
