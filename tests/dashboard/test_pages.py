@@ -1,6 +1,7 @@
 """Every other page in a real browser: the list, what runs, mail, schedules, health, space and fleet; read aloud, and on a phone."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,13 @@ PATHS = (
     "/ui/fleet",
 )
 SERIOUS = ("serious", "critical")
+PAINTED = """(() => {
+  const pen = CanvasRenderingContext2D.prototype, { fillRect, arc, fillText } = pen;
+  pen.fillRect = function (...where) { window.painted = { discs: [], names: [] }; fillRect.apply(this, where); };
+  pen.arc = function (x, y, radius, ...rest) { if (radius > 12) window.painted.discs.push([x, y, radius]); arc.call(this, x, y, radius, ...rest); };
+  pen.fillText = function (words, x, y) { window.painted.names.push([words, x, y, this.measureText(words).width / 2]); fillText.call(this, words, x, y); };
+})()"""
+"""Notes the discs and the names of the newest picture of Space."""
 SPARE = """(one) => {
   const style = getComputedStyle(one), pen = document.createElement("canvas").getContext("2d");
   pen.font = `${style.fontSize} ${style.fontFamily}`;
@@ -314,6 +322,25 @@ def test_space_shows_every_session_and_goes_back_in_time(page: Page, server: Ser
     page.keyboard.press("Enter")
 
     page.wait_for_url(re.compile("/ui/s/hf-"))
+
+
+def test_no_name_in_space_stands_on_another_group(browser: Browser, own: Server) -> None:
+    stock(own.home, lambda tx: population.crowd(tx, 1, 700, now()))
+    stock(own.home, lambda tx: [population.add(tx, n, [], now(), source="api") for n in range(10_000, 12_500)])
+    for width, height in ((390, 844), (1360, 860), (800, 500)):
+        context = browser.new_context(viewport={"width": width, "height": height})
+        context.add_init_script(PAINTED)
+        page = enter(context, own)
+        page.goto(f"{own.url}/ui/space")
+        page.wait_for_selector("#sky[data-ready]")
+        page.wait_for_function("() => window.painted.names.length > 5")
+        painted = page.evaluate("window.painted")
+        context.close()
+
+        for (words, x, y, half), own_disc in zip(painted["names"], painted["discs"], strict=True):
+            for disc in painted["discs"]:
+                away = math.hypot(max(abs(x - disc[0]) - half, 0), max(abs(y - 4 - disc[1]) - 6, 0))
+                assert disc == own_disc or away >= disc[2], f"{words} at {width}x{height}"
 
 
 # fleet

@@ -45,9 +45,9 @@
   const GAP = 24, FONT = "560 12px Inter, sans-serif", NAME = 30;
   const meet = (a, b) => Math.abs(a.x - b.x) < a.w + b.w && Math.abs(a.y - b.y) < a.h + b.h;
   const label = (group) => ({ x: group.x, y: group.y + group.radius + 12 / scale, w: group.half / scale, h: 14 / scale });
-  const square = (group) => ({ x: group.x, y: group.y, w: group.radius * 0.9, h: group.radius * 0.9 });
+  const covers = (disc, name) => Math.hypot(Math.max(Math.abs(name.x - disc.x) - name.w, 0), Math.max(Math.abs(name.y - disc.y) - name.h, 0)) < disc.radius;
   const clash = (a, b) => Math.hypot(a.x - b.x, a.y - b.y) < a.radius + b.radius + GAP
-    || meet(label(a), label(b)) || meet(label(a), square(b)) || meet(label(b), square(a));
+    || meet(label(a), label(b)) || covers(b, label(a)) || covers(a, label(b));
   function pack() {
     const wide = Math.max(1, width / height), tall = Math.max(1, height / width);
     groups.forEach((group, place) => {
