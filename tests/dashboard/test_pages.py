@@ -14,7 +14,7 @@ from bench import population
 from holdfast.identity import identity
 from holdfast.model.event import SessionOpened
 from holdfast.model.times import DAY
-from holdfast.store import inbox, outbox, people, platforms, schedules, sessions, workers
+from holdfast.store import inbox, log, outbox, people, platforms, schedules, sessions, workers
 from holdfast.store.database import Transaction
 from holdfast.store.inbox import Post
 from holdfast.store.outbox import Address, Message
@@ -43,11 +43,15 @@ PATHS = (
 SERIOUS = ("serious", "critical")
 PAINTED = """(() => {
   const pen = CanvasRenderingContext2D.prototype, { fillRect, arc, fillText } = pen;
-  pen.fillRect = function (...where) { window.painted = { discs: [], names: [] }; fillRect.apply(this, where); };
+  window.columns = [];
+  pen.fillRect = function (...where) {
+    if (this.canvas.id === "density") window.columns.push(where[3]); else window.painted = { discs: [], names: [] };
+    fillRect.apply(this, where);
+  };
   pen.arc = function (x, y, radius, ...rest) { if (radius > 12) window.painted.discs.push([x, y, radius]); arc.call(this, x, y, radius, ...rest); };
   pen.fillText = function (words, x, y) { window.painted.names.push([words, x, y, this.measureText(words).width / 2]); fillText.call(this, words, x, y); };
 })()"""
-"""Notes the discs and the names of the newest picture of Space."""
+"""Notes the discs and the names of the newest picture of Space, and how tall the columns of its time line are."""
 SPARE = """(one) => {
   const style = getComputedStyle(one), pen = document.createElement("canvas").getContext("2d");
   pen.font = `${style.fontSize} ${style.fontFamily}`;
@@ -322,6 +326,22 @@ def test_space_shows_every_session_and_goes_back_in_time(page: Page, server: Ser
     page.keyboard.press("Enter")
 
     page.wait_for_url(re.compile("/ui/s/hf-"))
+
+
+def test_the_time_line_of_space_shows_what_happened_and_not_what_was_there(browser: Browser, own: Server) -> None:
+    ids = stock(own.home, lambda tx: [population.add(tx, n, [], now() - 2 * DAY, source="chat") for n in range(60)])[0]
+    turn = population.turn("turn-1", "What is up?", "Nothing.")
+    stock(own.home, lambda tx: [log.append_unheld(tx, name, turn, at=now() - DAY // 2) for name in ids])
+    context = browser.new_context()
+    context.add_init_script(PAINTED)
+    page = enter(context, own)
+    page.goto(f"{own.url}/ui/space")
+    page.wait_for_selector("#sky[data-ready]")
+    columns = page.evaluate("window.columns.slice(-96)")
+    context.close()
+
+    assert columns[0] == 0
+    assert max(columns) == max(columns[46:50]) > 0
 
 
 def test_no_name_in_space_stands_on_another_group(browser: Browser, own: Server) -> None:

@@ -132,8 +132,7 @@ def changes(moments: Sequence[Moment], now: int) -> tuple[list[str], list[tuple[
 
     A session that was there before is shown from the beginning of what is known, as its first moment lets one tell.
     """
-    begin = now - SPAN
-    known = begin if len(moments) < board.MOMENTS else moments[0].at
+    begin, known = now - SPAN, _known(moments, now)
     places: dict[str, int] = {}
     last: dict[str, int] = {}
     found: list[tuple[int, int, int]] = []
@@ -152,6 +151,11 @@ def changes(moments: Sequence[Moment], now: int) -> tuple[list[str], list[tuple[
     return list(places), found
 
 
+def _known(moments: Sequence[Moment], now: int) -> int:
+    """Since when everything is known that happened."""
+    return now - SPAN if len(moments) < board.MOMENTS else moments[0].at
+
+
 def _state(moment: Moment) -> str:
     """What a session is doing after a moment."""
     reaped = moment.kind == "ended" and REAPED in (moment.body or "")
@@ -160,4 +164,7 @@ def _state(moment: Moment) -> str:
 
 def _changes(moments: Sequence[Moment], now: int) -> bytes:
     sessions, found = changes(moments, now)
-    return msgspec.json.encode({"begin": (now - SPAN) // 1_000_000, "sessions": sessions, "changes": found})
+    begin, known = now - SPAN, _known(moments, now)
+    since = max(known - begin, 0) // 1_000_000
+    content = {"begin": begin // 1_000_000, "known": since, "sessions": sessions, "changes": found}
+    return msgspec.json.encode(content)

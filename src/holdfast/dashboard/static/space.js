@@ -232,7 +232,7 @@
     const day = await answer.json();
     const lives = day.sessions.map(() => []);
     for (const [place, second, state] of day.changes) lives[place].push([second, state]);
-    history = { begin: day.begin, lives: new Map(day.sessions.map((id, place) => [id, lives[place]])), changes: day.changes, at: Date.now() };
+    history = { begin: day.begin, known: day.known, lives: new Map(day.sessions.map((id, place) => [id, lives[place]])), changes: day.changes, at: Date.now() };
     paintDensity();
   }
   function stateAt(body, second) {
@@ -266,7 +266,8 @@
     density.height = box.height * ratio;
     if (!history) return;
     const ink = density.getContext("2d"), bins = new Array(96).fill(0);
-    for (const [, second] of history.changes) bins[Math.min(95, Math.max(0, Math.floor(second / 900)))]++;
+    // What was there already when it begins to be known is no change that anybody made.
+    for (const [, second] of history.changes) if (second !== history.known) bins[Math.min(95, Math.max(0, Math.floor(second / 900)))]++;
     const most = Math.max(...bins, 1), wide = density.width / 96;
     ink.fillStyle = color("--accent");
     ink.globalAlpha = 0.5;
