@@ -279,6 +279,7 @@ def test_health_says_that_nothing_has_leaked_and_draws_the_day(page: Page, serve
     page.goto(f"{server.url}/ui/health")
 
     expect(page.locator(".tile").first.locator("dd").first).to_have_text("0")
+    expect(page.locator(".tile.warn").first).to_contain_text(re.compile("Waiting\\s*[1-9].*1 question"))
     expect(page.locator(".uplot canvas")).to_have_count(3)
     names = set(population.TITLES)
     assert any(name.partition(", part")[0] in names for name in page.locator(".lines a.one").all_inner_texts())
