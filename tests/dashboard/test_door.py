@@ -172,6 +172,13 @@ def test_who_is_inside_is_not_asked_for_the_key_again(server: Server, visit: Vis
     assert client.put("/ui/login").status_code == 405
 
 
+def test_the_door_says_where_the_key_lies_whatever_the_home_is(server: Server) -> None:
+    shown = httpx.get(f"{server.url}/ui/login").text
+
+    assert "<code>api-key</code> in Holdfast's home" in shown
+    assert "~/.holdfast/api-key" not in shown, "the home of this server is another one"
+
+
 def test_what_a_stranger_sends_is_not_even_read(server: Server) -> None:
     answer = httpx.post(f"{server.url}/ui/new", content=b"words=" + b"x" * 20_000_000)
 
