@@ -141,6 +141,13 @@ async def test_a_store_in_use_is_not_moved(filled: Path, url: str, whose: str) -
             move(SqliteEnd(filled), PostgresEnd(url), alive)
 
 
+def test_a_move_that_is_refused_makes_no_store(filled: Path, tmp_path: Path) -> None:
+    with pytest.raises(Busy):
+        move(SqliteEnd(filled), SqliteEnd(tmp_path / "new" / "holdfast.db"), lambda _: True)
+
+    assert not (tmp_path / "new").exists()
+
+
 async def test_a_move_that_breaks_off_leaves_the_target_as_it_was(filled: Path, url: str) -> None:
     to_postgres(filled, url)
     database = await open_postgres(url)

@@ -96,19 +96,20 @@ def move(
     Raises Busy while a worker uses one of them, Conflict if the target holds sessions of another store or has gone
     on by itself, Corrupt if the target does not hold what was written to it. Nothing has changed then.
     """
-    with source.reading() as old, target.writing() as new:
-        if source.same_as() == target.same_as():
-            raise Invalid("the store is there already; name another address")
-        for end, tx in ((source, old), (target, new)):
-            refuse_alive(end, tx, alive)
-        (refuse or _refuse_other)(old, new, target)
-        tables = _in_order(source.tables())
-        for table in reversed(tables):
-            target.empty(table)
-        rows = sum(_copy(source, target, table, on_progress) for table in tables)
-        target.go_on_from(source.newest())
-        report = _prove(old, new, target, on_progress) if sound else _counted(new)
-        return Moved(store_id=meta.store_id(new), sessions=report.sessions, events=report.events, rows=rows)
+    with source.reading() as old:
+        refuse_alive(source, old, alive)
+        with target.writing() as new:
+            if source.same_as() == target.same_as():
+                raise Invalid("the store is there already; name another address")
+            refuse_alive(target, new, alive)
+            (refuse or _refuse_other)(old, new, target)
+            tables = _in_order(source.tables())
+            for table in reversed(tables):
+                target.empty(table)
+            rows = sum(_copy(source, target, table, on_progress) for table in tables)
+            target.go_on_from(source.newest())
+            report = _prove(old, new, target, on_progress) if sound else _counted(new)
+            return Moved(store_id=meta.store_id(new), sessions=report.sessions, events=report.events, rows=rows)
 
 
 def refuse_alive(end: End, tx: Transaction, alive: Callable[[Worker], bool]) -> None:
