@@ -96,6 +96,25 @@ async def test_what_a_user_leaves_where_everybody_writes_is_counted(
     assert await disk.taken([], None) == 0
 
 
+async def test_what_a_user_leaves_can_have_any_name_and_lead_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "SHARED", (tmp_path,))
+    (tmp_path / "longer than any name").symlink_to("a" * 300)
+    (tmp_path / "circle").symlink_to("circle")
+    fill(tmp_path / "film\n1\ttotal", 2)
+    fill(tmp_path / os.fsdecode(b"no text \xff"), 3)
+
+    assert 5 * MEGABYTE <= await disk.taken([], os.geteuid()) < 6 * MEGABYTE
+
+
+async def test_a_broker_in_another_language_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("LANGUAGE", "de")
+
+    assert await disk.taken([fill(tmp_path / "film", 2)], None) == 2 * MEGABYTE
+
+
 async def test_a_count_that_fails_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for command, why in (
         (("no-such-program",), "cannot be started"),

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from holdfast.model.errors import Unavailable
 
-COMMAND = ("nice", "-n", "19", "du", "-s", "-k", "-c", "-x", "--files0-from=-")
+COMMAND = ("env", "LC_ALL=C", "nice", "-n", "19", "du", "-s", "-k", "-c", "-x", "--files0-from=-")
+"""In English, whatever the broker's language is: the total has a name."""
 SECONDS = 60.0
 """How long a count may take."""
 SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108 - looked at, not used
@@ -20,8 +21,8 @@ SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108 - look
 
 async def taken(places: list[Path], uid: int | None) -> int:
     """The bytes on the disk of what lies there, and of what the uid owns where everybody may write. Raises Unavailable."""
-    left = [] if uid is None else list(_left(uid))
-    names = b"\0".join(os.fsencode(path) for path in (*places, *left) if path.exists())
+    left = [] if uid is None else await asyncio.to_thread(lambda: list(_left(uid)))  # of which there can be very many
+    names = b"\0".join((*map(os.fsencode, places), *left))
     try:
         program = await asyncio.create_subprocess_exec(
             *COMMAND,
@@ -49,19 +50,19 @@ async def taken(places: list[Path], uid: int | None) -> int:
     return int(total[0].split(b"\t")[0]) * 1024
 
 
-def _left(uid: int) -> Iterator[Path]:
+def _left(uid: int) -> Iterator[bytes]:
     for folder in SHARED:
         try:
-            with os.scandir(folder) as found:
+            with os.scandir(os.fsencode(folder)) as found:
                 for entry in found:
                     if _owner(entry) == uid:
-                        yield Path(entry.path)
+                        yield entry.path
         except OSError:
             continue  # there is no such folder here
 
 
-def _owner(entry: "os.DirEntry[str]") -> int | None:
+def _owner(entry: "os.DirEntry[bytes]") -> int | None:
     try:
         return entry.stat(follow_symlinks=False).st_uid
-    except FileNotFoundError:
-        return None
+    except OSError:
+        return None  # it was deleted meanwhile, or is a file system of somebody's own that does not answer
