@@ -55,6 +55,26 @@ def test_who_takes_too_much_of_the_disk_is_stopped_until_there_is_less(new_broke
         assert "hello" in said
 
 
+def test_a_stream_that_is_cut_off_by_too_many_files_says_so_and_its_turn_goes_on(new_broker: NewBroker) -> None:
+    broker = new_broker("ada", user_disk_mb=20, stop_seconds=1)
+    words = {"model": broker.model("dawdling"), "messages": [{"role": "user", "content": "Tell me."}], "stream": True}
+    with broker.http("ada") as ada:
+        with ada.stream("POST", "/v1/chat/completions", json=words) as answer:
+            heard = answer.iter_text()
+            told = next(heard)
+            filler = fill(broker.places.user("ada") / "work" / "film", 25)
+            told += "".join(heard)
+
+        assert '"code":"disk_full"' in told
+        assert told.endswith("data: [DONE]\n\n")
+        broker.wait_asleep("ada")
+        filler.unlink()
+        wait_until(lambda: states(broker) == {"ada": "running"}, "the turn goes on by itself")
+        (session,) = ada.get("/v1/sessions").json()["sessions"]
+        said = ada.get(f"/v1/sessions/{session['id']}/messages").json()["messages"]
+        assert [one["content"] for one in said if one["role"] == "user"] == ["Tell me."]
+
+
 async def test_what_is_counted_is_what_the_disk_holds(tmp_path: Path) -> None:
     assert await disk.taken([tmp_path / "nothing"], None) == 0
 

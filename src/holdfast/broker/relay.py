@@ -24,7 +24,7 @@ from holdfast.broker.splice import Cut, Mismatch, Splice, splice_for
 from holdfast.broker.tenant import Tenant
 from holdfast.broker.wire import Broken, Exchange, Headers, connected
 from holdfast.broker.worker import Worker
-from holdfast.model.errors import Unavailable
+from holdfast.model.errors import DiskFull, Unavailable
 
 logger = logging.getLogger(__name__)
 HOP_BY_HOP = {
@@ -78,7 +78,7 @@ class Relay:
         self._begun = False
 
     async def run(self) -> None:
-        """Have the request answered, unless the client leaves first. Raises Unavailable."""
+        """Have the request answered, unless the client leaves first. Raises Unavailable or DiskFull."""
         telling = asyncio.ensure_future(self._tell())
         leaving = asyncio.ensure_future(self._body.left())
         try:
@@ -95,7 +95,13 @@ class Relay:
     async def _tell(self) -> None:
         failed: Worker | None = None
         for tried in range(TRIES):
-            worker = await self._tenant.awake(failed)
+            try:
+                worker = await self._tenant.awake(failed)
+            except (DiskFull, Unavailable) as e:
+                if not self._begun:
+                    raise
+                await self._end_badly(str(e), e.code)
+                return
             if worker is failed:  # it is there after all, and did not want to
                 await asyncio.sleep(0.1 * tried)
             failed = worker
@@ -197,9 +203,9 @@ class Relay:
                 await self._tenant.pace.carried(len(news))
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _end_badly(self, why: str) -> None:
+    async def _end_badly(self, why: str, code: str = Unavailable.code) -> None:
         """The last event of a stream that cannot be told on."""
-        document = msgspec.json.encode(answers.error("unavailable", f"the stream cannot be told on: {why}"))
+        document = msgspec.json.encode(answers.error(code, f"the stream cannot be told on: {why}"))
         last = b"data: " + document + b"\n\ndata: [DONE]\n\n"
         with suppress(OSError):
             await self._send({"type": "http.response.body", "body": last, "more_body": False})
