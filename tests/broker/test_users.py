@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.broker.users import Users, check_name
-from holdfast.model.errors import Conflict, Corrupt, Invalid, NotFound
+from holdfast.model.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
 
 
 @pytest.fixture
@@ -124,3 +124,15 @@ def test_a_spoiled_file_lets_nobody_in(users: Users, tmp_path: Path) -> None:
 
     with pytest.raises(Corrupt):
         users.of_key(key)
+
+
+def test_a_file_that_cannot_be_read_counts_again_when_it_can(users: Users, tmp_path: Path) -> None:
+    add(users, "ada")
+    kept = (tmp_path / "users.json").rename(tmp_path / "kept")
+    (tmp_path / "users.json").mkdir()
+    with pytest.raises(Unavailable, match="cannot be read"):
+        users.all()
+
+    (tmp_path / "users.json").rmdir()
+    kept.rename(tmp_path / "users.json")
+    assert list(users.all()) == ["ada"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.model.errors import Conflict, Corrupt, Invalid, NotFound
+from holdfast.model.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
 from holdfast.store.private import new_file
 
 PREFIX = "hfu-"
@@ -70,19 +70,19 @@ class Users:
         self._seen: tuple[int, int, int] | None = None
 
     def book(self) -> Book:
-        """Raises Corrupt if somebody has spoiled the file."""
+        """Raises Corrupt if somebody has spoiled the file, and Unavailable if it cannot be read now."""
         try:
             found = self._path.stat()
+            seen = (found.st_mtime_ns, found.st_ino, found.st_size)
+            if seen != self._seen:
+                self._book = msgspec.json.decode(self._path.read_bytes(), type=Book)
+                self._seen = seen
         except FileNotFoundError:
             self._book, self._seen = Book(), None
-            return self._book
-        seen = (found.st_mtime_ns, found.st_ino, found.st_size)
-        if seen != self._seen:
-            try:
-                self._book = msgspec.json.decode(self._path.read_bytes(), type=Book)
-            except msgspec.DecodeError as e:
-                raise Corrupt(f"{self._path} is not what was written there: {e}") from e
-            self._seen = seen
+        except msgspec.DecodeError as e:
+            raise Corrupt(f"{self._path} is not what was written there: {e}") from e
+        except OSError as e:
+            raise Unavailable(f"{self._path} cannot be read: {e.strerror}") from e
         return self._book
 
     def all(self) -> dict[str, User]:
