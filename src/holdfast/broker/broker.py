@@ -33,6 +33,8 @@ TURN_SECONDS = 5.0
 COUNT_SECONDS = 5.0
 COUNT_SHARE = 0.05
 """Of the time, at most: who has many users or many files is looked at less often."""
+LONG_COUNT = 1.0
+"""Seconds of a count that all users wait for. One that takes longer puts off the next of its own user, not everybody's."""
 DROPS = 20
 DROP_SECONDS = 0.05
 
@@ -76,6 +78,8 @@ class Broker:
         self._groups = Groups.of(places.broker)
         self._uncounted: dict[str, str] = {}
         """Whose files could not be counted the last time, and why."""
+        self._count_at: dict[str, float] = {}
+        """When they may be counted again."""
         self._written = b""
         self._lock = -1
 
@@ -189,13 +193,24 @@ class Broker:
     async def count(self) -> None:
         """Look what everybody's files take, and stop who has too many, until cancelled."""
         while True:
-            began = self._clock.monotonic()
+            spent = 0.0
             try:
-                for user in self.users.all().values():
-                    await self._count(self.tenant(user))
-            except (HoldfastError, subprocess.CalledProcessError) as e:
+                for name in list(self.users.all()):
+                    spent += await self._count_in_turn(name)
+            except HoldfastError as e:
                 logger.warning("files are counted again in a moment: %s", e)
-            await asyncio.sleep(max(COUNT_SECONDS, (self._clock.monotonic() - began) / COUNT_SHARE))
+            await asyncio.sleep(max(COUNT_SECONDS, spent / COUNT_SHARE))
+
+    async def _count_in_turn(self, name: str) -> float:
+        """Count for one user, unless their last count was so long that they have to wait; the seconds that it costs everybody."""
+        user = self.users.all().get(name)  # as it is now: the count of those before may have taken a while
+        began = self._clock.monotonic()
+        if user is None or began < self._count_at.get(name, 0.0):
+            return 0.0
+        await self._count(self.tenant(user))
+        ended = self._clock.monotonic()
+        self._count_at[name] = ended + (ended - began) / COUNT_SHARE
+        return min(ended - began, LONG_COUNT)
 
     async def _count(self, tenant: Tenant) -> None:
         user, most = tenant.user, self._wanted.user_disk_mb * 2**20
@@ -217,7 +232,14 @@ class Broker:
             "nothing runs until some are deleted, or broker.user_disk_mb is raised, by whoever runs the broker"
         )
         if user.uid is not None:
-            await asyncio.to_thread(uids.end_programs, user.uid)
+            await self._end_programs(user.uid, user.name)
+
+    async def _end_programs(self, uid: int, name: str) -> None:
+        """As well as can be: the next count tries again, and nobody else has to suffer for it."""
+        try:
+            await asyncio.to_thread(uids.end_programs, uid)
+        except (OSError, subprocess.SubprocessError) as e:
+            logger.warning("what runs of %s could not be ended: %s", name, e)
 
     async def _see_off(self, name: str) -> None:
         """End what a user has left who was removed."""
