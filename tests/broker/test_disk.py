@@ -76,7 +76,7 @@ def test_a_stream_that_is_cut_off_by_too_many_files_says_so_and_its_turn_goes_on
 
 
 async def test_what_is_counted_is_what_the_disk_holds(tmp_path: Path) -> None:
-    assert await disk.taken([tmp_path / "nothing"], None) == 0
+    assert await disk.taken([tmp_path / "nothing"]) == 0
 
     home = tmp_path / "home"
     (home / "deep" / "er").mkdir(parents=True)
@@ -85,10 +85,10 @@ async def test_what_is_counted_is_what_the_disk_holds(tmp_path: Path) -> None:
     (home / "away").symlink_to(fill(tmp_path / "of another", 5))
     with (home / "holes").open("wb") as file:
         file.truncate(100 * MEGABYTE)
-    taken = await disk.taken([home], None)
+    taken = await disk.taken([home])
 
     assert 3 * MEGABYTE <= taken < 4 * MEGABYTE
-    assert await disk.taken([home, fill(tmp_path / "log", 2)], None) >= taken + 2 * MEGABYTE
+    assert await disk.taken([home, fill(tmp_path / "log", 2)]) >= taken + 2 * MEGABYTE
 
 
 async def test_a_folder_that_is_too_deep_for_a_path_is_counted(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_a_folder_that_is_too_deep_for_a_path_is_counted(tmp_path: Path) -
     )
     subprocess.run((sys.executable, "-c", code), cwd=tmp_path, check=True)
     try:
-        assert await disk.taken([tmp_path], None) >= 2 * MEGABYTE
+        assert await disk.taken([tmp_path]) >= 2 * MEGABYTE
     finally:
         subprocess.run(("rm", "-rf", str(tmp_path / ("folder" * 6))), check=True)
 
@@ -112,8 +112,9 @@ async def test_what_a_user_leaves_where_everybody_writes_is_counted(
     fill(shared / "of root", 4)
     os.chown(fill(shared / "of the user", 2), UID, UID)
 
-    assert await disk.taken([], UID) == 2 * MEGABYTE
-    assert await disk.taken([], None) == 0
+    assert await disk.taken(disk.left({UID})[UID]) == 2 * MEGABYTE
+    assert disk.left(set()) == {}
+    assert await disk.taken([]) == 0
 
 
 async def test_what_a_user_leaves_can_have_any_name_and_lead_anywhere(
@@ -125,14 +126,14 @@ async def test_what_a_user_leaves_can_have_any_name_and_lead_anywhere(
     fill(tmp_path / "film\n1\ttotal", 2)
     fill(tmp_path / os.fsdecode(b"no text \xff"), 3)
 
-    assert 5 * MEGABYTE <= await disk.taken([], os.geteuid()) < 6 * MEGABYTE
+    assert 5 * MEGABYTE <= await disk.taken(disk.left({os.geteuid()})[os.geteuid()]) < 6 * MEGABYTE
 
 
 async def test_a_broker_in_another_language_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.setenv("LANGUAGE", "de")
 
-    assert await disk.taken([fill(tmp_path / "film", 2)], None) == 2 * MEGABYTE
+    assert await disk.taken([fill(tmp_path / "film", 2)]) == 2 * MEGABYTE
 
 
 async def test_a_count_that_fails_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -144,4 +145,4 @@ async def test_a_count_that_fails_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
         monkeypatch.setattr(disk, "COMMAND", command)
         monkeypatch.setattr(disk, "SECONDS", 1.0)
         with pytest.raises(Unavailable, match=why):
-            await disk.taken([tmp_path], None)
+            await disk.taken([tmp_path])

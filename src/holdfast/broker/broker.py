@@ -193,29 +193,33 @@ class Broker:
     async def count(self) -> None:
         """Look what everybody's files take, and stop who has too many, until cancelled."""
         while True:
+            began = self._clock.monotonic()
             spent = 0.0
             try:
-                for name in list(self.users.all()):
-                    spent += await self._count_in_turn(name)
+                known = self.users.all()
+                left = await asyncio.to_thread(disk.left, {one.uid for one in known.values() if one.uid is not None})
+                spent = self._clock.monotonic() - began
+                for name in known:
+                    spent += await self._count_in_turn(name, left)
             except HoldfastError as e:
                 logger.warning("files are counted again in a moment: %s", e)
             await asyncio.sleep(max(COUNT_SECONDS, spent / COUNT_SHARE))
 
-    async def _count_in_turn(self, name: str) -> float:
+    async def _count_in_turn(self, name: str, left: Mapping[int, list[bytes]]) -> float:
         """Count for one user, unless their last count was so long that they have to wait; the seconds that it costs everybody."""
         user = self.users.all().get(name)  # as it is now: the count of those before may have taken a while
         began = self._clock.monotonic()
         if user is None or began < self._count_at.get(name, 0.0):
             return 0.0
-        await self._count(self.tenant(user))
+        await self._count(self.tenant(user), left.get(user.uid, []) if user.uid is not None else [])
         ended = self._clock.monotonic()
         self._count_at[name] = ended + (ended - began) / COUNT_SHARE
         return min(ended - began, LONG_COUNT)
 
-    async def _count(self, tenant: Tenant) -> None:
+    async def _count(self, tenant: Tenant, left: list[bytes]) -> None:
         user, most = tenant.user, self._wanted.user_disk_mb * 2**20
         try:
-            tenant.disk = await disk.taken([self._places.user(user.name), self._places.run(user.name)], user.uid)
+            tenant.disk = await disk.taken([self._places.user(user.name), self._places.run(user.name), *left])
         except Unavailable as e:
             if self._uncounted.get(user.name) != str(e):
                 logger.warning("the files of %s cannot be counted: %s", user.name, e)
@@ -253,6 +257,7 @@ class Broker:
             self._groups.drop(name)
             shutil.rmtree(self._places.run(name), ignore_errors=True)
         finally:
+            self._count_at.pop(name, None)
             del self._leaving[name]
 
     def _write_down(self) -> None:

@@ -6,7 +6,7 @@ any more is not found. Quotas are one, and the kernel's business.
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Set
 from pathlib import Path
 
 from holdfast.model.errors import Unavailable
@@ -17,12 +17,12 @@ SECONDS = 60.0
 """How long a count may take."""
 SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108 - looked at, not used
 """Where everybody may leave files."""
+NOBODY = -1
 
 
-async def taken(places: list[Path], uid: int | None) -> int:
-    """The bytes on the disk of what lies there, and of what the uid owns where everybody may write. Raises Unavailable."""
-    left = [] if uid is None else await asyncio.to_thread(lambda: list(_left(uid)))  # of which there can be very many
-    names = b"\0".join((*map(os.fsencode, places), *left))
+async def taken(places: Iterable[Path | bytes]) -> int:
+    """The bytes on the disk of what lies there. Raises Unavailable."""
+    names = b"\0".join(map(os.fsencode, places))
     try:
         program = await asyncio.create_subprocess_exec(
             *COMMAND,
@@ -50,19 +50,22 @@ async def taken(places: list[Path], uid: int | None) -> int:
     return int(total[0].split(b"\t")[0]) * 1024
 
 
-def _left(uid: int) -> Iterator[bytes]:
-    for folder in SHARED:
+def left(uids: Set[int]) -> dict[int, list[bytes]]:
+    """What each of them owns where everybody may write. That can take a while: one of them may have left very much."""
+    found: dict[int, list[bytes]] = {uid: [] for uid in uids}
+    for folder in SHARED if uids else ():
         try:
-            with os.scandir(os.fsencode(folder)) as found:
-                for entry in found:
-                    if _owner(entry) == uid:
-                        yield entry.path
+            with os.scandir(os.fsencode(folder)) as entries:
+                for entry in entries:
+                    if (owner := _owner(entry)) in found:
+                        found[owner].append(entry.path)
         except OSError:
             continue  # there is no such folder here
+    return found
 
 
-def _owner(entry: "os.DirEntry[bytes]") -> int | None:
+def _owner(entry: "os.DirEntry[bytes]") -> int:
     try:
         return entry.stat(follow_symlinks=False).st_uid
     except OSError:
-        return None  # it was deleted meanwhile, or is a file system of somebody's own that does not answer
+        return NOBODY  # it was deleted meanwhile, or is a file system of somebody's own that does not answer
