@@ -276,3 +276,17 @@ async def test_a_socket_in_a_deep_folder_can_be_reached(tmp_path: Path) -> None:
         client = await Client("GET", "/v1/sessions").ask(worker)
 
     assert client.body == b"ok"
+
+
+@pytest.mark.parametrize(("headers", "retry"), [({}, "false"), ({"idempotency-key": "mine"}, "true")])
+async def test_a_turn_that_was_begun_before_there_were_too_many_files_is_not_to_be_begun_twice(
+    tmp_path: Path, headers: dict[str, str], retry: str
+) -> None:
+    async with scripted(tmp_path, DIES) as worker:
+        worker.full = "too many files"
+        client = await Client("POST", CHAT, b"{}", headers).ask(worker)
+
+    assert client.status == 507
+    assert client.headers["x-should-retry"] == retry
+    assert b'"code":"disk_full"' in client.body
+    assert b"too many files; if this was taken in before, it goes on then" in client.body

@@ -12,6 +12,7 @@ from starlette.types import Message
 
 from holdfast.broker.pace import Pace
 from holdfast.broker.relay import Relay
+from holdfast.model.errors import DiskFull
 
 Part = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 """What is done with one connection, once the request has been read whole."""
@@ -32,9 +33,13 @@ class Scripted:
         self.pace = Pace(None, lambda: 0.0)
         self.heard: list[bytes] = []
         self.leaves = False
+        self.full = ""
         self._parts = list(parts)
 
     async def awake(self, failed: object = None) -> "Scripted":
+        """Who is full is so after the first part."""
+        if failed is not None and self.full:
+            raise DiskFull(self.full)
         return self
 
     async def answers(self) -> bool:

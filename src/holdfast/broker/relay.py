@@ -51,6 +51,7 @@ LOGIN = "/ui/login"
 TRIES = 12
 MOST_REFUSAL = 64 * 1024
 LOST = "the worker ended before it answered, so nobody knows whether this was done: look before you try again"
+PUT_OFF = "if this was taken in before, it goes on then: look before you try again"
 EVENTS = b"text/event-stream"
 
 
@@ -66,7 +67,8 @@ class Relay:
         self._chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
         if self._chunked:
             self._headers = [one for one in self._headers if one[0] != b"content-length"]
-        if self._keyed and not any(name == KEY for name, _ in self._headers):
+        self._own_key = any(name == KEY for name, _ in self._headers)
+        if self._keyed and not self._own_key:
             self._headers.append((KEY, b"broker-" + secrets.token_hex(16).encode()))
         if (known := scope.get("state", {}).get("request_id")) is not None:
             self._headers = [one for one in self._headers if one[0] != b"x-request-id"]
@@ -98,9 +100,12 @@ class Relay:
             try:
                 worker = await self._tenant.awake(failed)
             except (DiskFull, Unavailable) as e:
-                if not self._begun:
+                if self._begun:
+                    await self._end_badly(str(e), e.code)
+                elif self._keyed and failed is not None and isinstance(e, DiskFull):
+                    await self._put_off(e)
+                else:
                     raise
-                await self._end_badly(str(e), e.code)
                 return
             if worker is failed:  # it is there after all, and did not want to
                 await asyncio.sleep(0.1 * tried)
@@ -134,6 +139,11 @@ class Relay:
         headers = [(b"x-should-retry", b"false")]
         await answers.send_json(self._send, 503, answers.error("unavailable", LOST), headers)
         return False
+
+    async def _put_off(self, error: DiskFull) -> None:
+        """A turn that the last worker may have taken in goes on by itself: to repeat it is safe only under the client's key."""
+        headers = [(b"x-should-retry", str(self._own_key).lower().encode())]
+        await answers.send_json(self._send, 507, answers.error(error.code, f"{error}; {PUT_OFF}"), headers)
 
     async def _ask(self, worker: Worker) -> None:
         """One telling. Raises Broken, Cut or Mismatch."""
