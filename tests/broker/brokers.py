@@ -14,7 +14,7 @@ import httpx
 import msgspec
 
 from holdfast.broker import admin, worker
-from holdfast.broker.groups import Groups
+from holdfast.broker.groups import Groups, trees
 from holdfast.broker.places import Places
 from holdfast.broker.users import Users
 from holdfast.config import read
@@ -146,3 +146,9 @@ class Brokers:
         for name in self.keys:
             self.wait_asleep(name)
         wait_until(Groups.of(self.places.broker).drop, "nobody is left in a control group")
+
+
+def groups(pid: int) -> set[Path]:
+    """The folders of a program's control groups, those of our controllers."""
+    proc = Path("/proc") / str(pid)
+    return {tree.folder for tree in trees((proc / "cgroup").read_text(), (proc / "mountinfo").read_text()).values()}

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from holdfast.broker import disk
 from holdfast.model.errors import Unavailable
 from tests.api.serving import ask, text
-from tests.broker.brokers import Brokers
+from tests.broker.brokers import Brokers, groups
 from tests.broker.conftest import NewBroker
 from tests.crash.programs import wait_until
 
@@ -53,6 +54,30 @@ def test_who_takes_too_much_of_the_disk_is_stopped_until_there_is_less(new_broke
         name = first.headers["x-session-id"]
         said = ada.get(f"/v1/sessions/{name}/messages").text
         assert "hello" in said
+
+
+def test_what_a_user_leaves_running_is_ended_without_a_uid_too(new_broker: NewBroker) -> None:
+    broker = new_broker("ada", "bo", user_disk_mb=20)
+    if "for want of a control group" in broker.process.complaints:
+        pytest.skip("no control groups here")  # test_groups.py sees to it that there is a reason
+    left = {}
+    for name in ("ada", "bo"):
+        with broker.http(name) as http:
+            assert text(ask(http, "hello")) == "You said: hello"
+        left[name] = subprocess.Popen(("sleep", "600"))
+        for group in groups(broker.pid(name)):
+            (group / "cgroup.procs").write_text(str(left[name].pid))
+    try:
+        fill(broker.places.user("ada") / "work" / "film", 25)
+
+        assert left["ada"].wait(60) == -signal.SIGKILL
+        assert left["bo"].poll() is None
+        broker.run("remove", "bo")
+        assert left["bo"].wait(60) == -signal.SIGKILL
+    finally:
+        for one in left.values():
+            one.kill()
+            one.wait()
 
 
 def test_a_stream_that_is_cut_off_by_too_many_files_says_so_and_its_turn_goes_on(new_broker: NewBroker) -> None:

@@ -178,6 +178,22 @@ def test_a_user_with_many_programs_gets_no_more_of_the_cpu(groups: Groups) -> No
         end(*few, *many)
 
 
+def test_all_that_a_user_runs_can_be_ended_without_a_uid(groups: Groups) -> None:
+    ada, bo = groups.make("ada", 4096 * MB), groups.make("bo", 4096 * MB)
+    forks = "import time\nfor _ in range(10): os.fork()\ntime.sleep(600)"
+    other, one = run(SPIN, "", *bo), run(JOIN + f"print('has joined', flush=True)\n{forks}", "", *ada)
+    try:
+        wait_until(lambda: len(Path(ada[0]).read_text().split()) > 100, "there are many")
+        groups.end_programs("ada")
+
+        assert one.wait() == -signal.SIGKILL
+        assert {Path(file).read_text() for file in ada} == {""}
+        assert other.poll() is None
+        groups.end_programs("nobody")
+    finally:
+        end(other, one)
+
+
 def used(programs: "list[subprocess.Popen[str]]") -> int:
     """What they have had of the CPU, in hundredths of a second."""
     fields = [Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split() for one in programs]

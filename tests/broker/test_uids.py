@@ -18,14 +18,14 @@ import msgspec
 import pytest
 
 from holdfast.broker import admin, uids
-from holdfast.broker.groups import Groups, trees
+from holdfast.broker.groups import Groups
 from holdfast.broker.places import Places
 from holdfast.broker.users import Users
 from holdfast.config import read
 from holdfast.model.errors import Invalid
 from holdfast.settings import Broker
 from tests.api.serving import ask, text
-from tests.broker.brokers import Brokers
+from tests.broker.brokers import Brokers, groups
 from tests.crash.programs import ROOT
 
 UID = 54321
@@ -163,12 +163,6 @@ def uid_of(broker: Brokers, name: str) -> int:
     uid = Users(broker.places.users).get(name).uid
     assert uid in uids.UNUSED
     return uid
-
-
-def groups(pid: int) -> set[Path]:
-    """The folders of a program's control groups, those of our controllers."""
-    proc = Path("/proc") / str(pid)
-    return {tree.folder for tree in trees((proc / "cgroup").read_text(), (proc / "mountinfo").read_text()).values()}
 
 
 def test_users_with_uids_are_strangers_to_each_other(apart: Brokers) -> None:

@@ -136,3 +136,15 @@ def test_a_file_that_cannot_be_read_counts_again_when_it_can(users: Users, tmp_p
     (tmp_path / "users.json").rmdir()
     kept.rename(tmp_path / "users.json")
     assert list(users.all()) == ["ada"]
+
+
+def test_a_file_that_was_there_and_is_not_does_not_mean_that_nobody_is_left(users: Users, tmp_path: Path) -> None:
+    assert users.all() == {}
+    add(users, "ada")
+    assert list(users.all()) == ["ada"]
+    kept = (tmp_path / "users.json").rename(tmp_path / "kept")
+    with pytest.raises(Unavailable, match="was there and is not"):
+        users.all()
+
+    kept.rename(tmp_path / "users.json")
+    assert list(users.all()) == ["ada"]

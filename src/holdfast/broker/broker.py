@@ -139,12 +139,12 @@ class Broker:
         except BlockingIOError as e:
             os.close(self._lock)
             raise Busy(f"another broker works in {self._places.broker}") from e
-        for run in sorted((self._places.broker / "run").iterdir()):
-            await self._take_over(run.name)
         for controller, why in self._groups.divide().items():
             logger.warning(
                 "what a user takes of the %s is not limited, for want of a control group: %s", controller, why
             )
+        for run in sorted((self._places.broker / "run").iterdir()):
+            await self._take_over(run.name)
         return self
 
     async def _take_over(self, name: str) -> None:
@@ -158,6 +158,7 @@ class Broker:
         if uid is not None and (user is None or user.uid != uid):  # a removal that was cut short
             await asyncio.to_thread(uids.end_programs, uid)
         if user is None:
+            await asyncio.to_thread(self._groups.end_programs, name)
             shutil.rmtree(run)
             return
         tenant = self.tenant(user)
@@ -235,15 +236,17 @@ class Broker:
             f"the files of {user.name} take {tenant.disk // 2**20:,} MB of the disk, and {most // 2**20:,} MB are allowed; "
             "nothing runs until some are deleted, or broker.user_disk_mb is raised, by whoever runs the broker"
         )
-        if user.uid is not None:
-            await self._end_programs(user.uid, user.name)
+        await self._end_programs(user)
 
-    async def _end_programs(self, uid: int, name: str) -> None:
-        """As well as can be: the next count tries again, and nobody else has to suffer for it."""
+    async def _end_programs(self, user: User) -> None:
+        """As well as can be: nobody else has to suffer for it if it cannot."""
         try:
-            await asyncio.to_thread(uids.end_programs, uid)
+            if user.uid is not None:
+                await asyncio.to_thread(uids.end_programs, user.uid)
+            else:
+                await asyncio.to_thread(self._groups.end_programs, user.name)
         except (OSError, subprocess.SubprocessError) as e:
-            logger.warning("what runs of %s could not be ended: %s", name, e)
+            logger.warning("what runs of %s could not be ended: %s", user.name, e)
 
     async def _see_off(self, name: str) -> None:
         """End what a user has left who was removed."""
@@ -252,8 +255,7 @@ class Broker:
             try:
                 await tenant.leave("the user was removed")
             finally:
-                if tenant.user.uid is not None:
-                    await asyncio.to_thread(uids.end_programs, tenant.user.uid)
+                await self._end_programs(tenant.user)
             self._groups.drop(name)
             shutil.rmtree(self._places.run(name), ignore_errors=True)
         finally:

@@ -11,7 +11,10 @@ groups, as in most containers, the broker goes on without, and says so.
 import errno
 import hashlib
 import os
+import signal
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +24,8 @@ from holdfast.store.private import translate
 CONTROLLERS = ("memory", "cpu")
 LEAF = "broker"
 MEMBERS = "cgroup.procs"
+TRIES = 100
+TRY_SECONDS = 0.05
 CPUS = os.cpu_count() or 1
 SHARE = {True: ("cpu.weight", str(min(100 * CPUS, 10_000))), False: ("cpu.shares", str(1024 * CPUS))}
 """Of all users together: on each CPU as much as any other program, so that the broker gets half of one if it wants it."""
@@ -133,6 +138,19 @@ class Groups:
         except OSError as e:
             raise Unavailable(f"the control groups of {user} could not be made: {e}") from e
         return sorted({str(tree.folder / self.name / user / MEMBERS) for tree in self._divided.values()})
+
+    def end_programs(self, user: str) -> None:
+        """Kill all that runs in a user's groups. Whoever may leave them has left: against that, users have uids."""
+        for _ in range(TRIES):
+            groups = [tree.folder / self.name / user / MEMBERS for tree in self._divided.values()]
+            found = {int(pid) for group in groups if group.exists() for pid in group.read_text().split()}
+            found.discard(0)  # one of another container; for kill(), our own
+            if not found:
+                break
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(TRY_SECONDS)
 
     def drop(self, *users: str) -> bool:
         """Remove the groups of these users, or of all; whether none is left. What still runs keeps its own."""

@@ -77,8 +77,11 @@ class Users:
             if seen != self._seen:
                 self._book = msgspec.json.decode(self._path.read_bytes(), type=Book)
                 self._seen = seen
-        except FileNotFoundError:
-            self._book, self._seen = Book(), None
+        except FileNotFoundError as e:
+            if (
+                self._seen is not None
+            ):  # it is never deleted: to believe that nobody is left would end what all of them do
+                raise Unavailable(f"{self._path} was there and is not") from e
         except msgspec.DecodeError as e:
             raise Corrupt(f"{self._path} is not what was written there: {e}") from e
         except OSError as e:
