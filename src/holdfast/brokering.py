@@ -20,9 +20,10 @@ from holdfast.broker.users import Users
 from holdfast.clock import SystemClock
 from holdfast.config import ENVIRONMENT
 from holdfast.dashboard import pages
-from holdfast.dashboard.app import HEADERS, static_file
+from holdfast.dashboard.app import HEADERS, static_file, status_of
 from holdfast.dashboard.door import Seal
 from holdfast.engine.together import all_of, stop
+from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import Ids
 from holdfast.model.times import Clock
 from holdfast.serve import Started
@@ -132,9 +133,10 @@ class Entrance:
 
     def login(self, *, wrong: bool, target: str) -> bytes:
         safe = target if target.startswith("/") and not target.startswith(("//", "/\\")) else "/"
-        page = pages.environment().get_template("login.html")
-        values = {"visitor": None, "csrf": "", "path": "/ui/login", "part": False, "wrong": wrong, "next": safe}
-        return page.render(**values, hint=False).encode("utf-8", "backslashreplace")
+        return _drawn("login.html", wrong=wrong, next=safe, hint=False)
+
+    def refusal(self, error: HoldfastError) -> tuple[int, bytes]:
+        return status_of(error), _drawn("error.html", what=str(error), code=error.code)
 
     def cookie(self, key: str) -> str:
         return self._seal(key).cookie
@@ -146,3 +148,9 @@ class Entrance:
         if key not in self._seals:
             self._seals[key] = Seal(key)
         return self._seals[key]
+
+
+def _drawn(name: str, **values: object) -> bytes:
+    """A page for somebody whom no worker knows yet."""
+    common = {"visitor": None, "csrf": "", "path": "/ui/login", "part": False}
+    return pages.environment().get_template(name).render(**common, **values).encode("utf-8", "backslashreplace")

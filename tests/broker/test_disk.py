@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from holdfast.broker import disk
@@ -36,6 +37,7 @@ def test_who_takes_too_much_of_the_disk_is_stopped_until_there_is_less(new_broke
         assert text(first) == "You said: hello"
         assert text(ask(bo, "hello")) == "You said: hello"
 
+        inside = httpx.post(f"{broker.url}/ui/login", data={"key": broker.keys["ada"]}).cookies
         filler = fill(broker.places.user("ada") / "work" / "film", 25)
         wait_until(lambda: ada.get("/v1/sessions").status_code == 507, "ada is refused")
         broker.wait_asleep("ada")
@@ -43,6 +45,14 @@ def test_who_takes_too_much_of_the_disk_is_stopped_until_there_is_less(new_broke
         refused = ada.get("/v1/sessions").json()["error"]
         assert refused["code"] == "disk_full"
         assert "and 20 MB are allowed" in refused["message"]
+        for page in (
+            httpx.post(f"{broker.url}/ui/login", data={"key": broker.keys["ada"]}, headers={"accept": "text/html"}),
+            httpx.get(f"{broker.url}/", cookies=inside, headers={"accept": "text/html"}),
+        ):
+            assert page.status_code == 507
+            assert page.headers["content-type"].startswith("text/html")
+            assert "and 20 MB are allowed" in page.text
+            assert "script-src" in page.headers["content-security-policy"]
         assert text(ask(bo, "and me?")) == "You said: and me?"
         wait_until(lambda: states(broker) == {"ada": "full", "bo": "running"}, "the status tells")
         status = {one["name"]: one for one in broker.status()["users"]}

@@ -4,6 +4,8 @@ import json
 import os
 import stat
 import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -303,50 +305,50 @@ def test_enter_that_was_pressed_before_there_was_a_line_is_enter() -> None:
     assert [key.key for key in later] == [Keys.ControlJ, Keys.ControlM]
 
 
+@contextmanager
+def terminal() -> Iterator[tuple[int, Keyboard]]:
+    """Where somebody types, and the keyboard that reads it."""
+    ours, theirs = os.openpty()
+    try:
+        tty.setraw(theirs)
+        with os.fdopen(theirs, "r") as stream:
+            yield ours, Keyboard(stream)
+    finally:
+        os.close(ours)
+
+
 @pytest.mark.parametrize("size", range(1, 6))
 def test_a_paste_that_holds_the_mark_of_a_paste_does_not_lock_the_keyboard(size: int) -> None:
     typed = b"\x1b[200~a\x1b[200~b\x1b[201~y"
-    ours, theirs = os.openpty()
-    tty.setraw(theirs)
     keys: list[KeyPress] = []
-    with os.fdopen(theirs, "r") as stream:
-        keyboard = Keyboard(stream)
+    with terminal() as (ours, keyboard):
         for piece in (typed[:size], typed[size:]):
             os.write(ours, piece)
             keys += keyboard.read_keys()
-    os.close(ours)
 
     assert [key.data for key in keys] == ["a\x1b[200~b", "y"]
 
 
 def test_half_a_mark_that_nothing_follows_is_keys() -> None:
-    ours, theirs = os.openpty()
-    tty.setraw(theirs)
-    with os.fdopen(theirs, "r") as stream:
-        keyboard = Keyboard(stream)
+    with terminal() as (ours, keyboard):
         os.write(ours, b"\x1b")
         assert keyboard.read_keys() == []
         assert [key.key for key in keyboard.flush_keys()] == [Keys.Escape]
         os.write(ours, b"[200~")
         assert "".join(key.data for key in keyboard.read_keys()) == "[200~"
-    os.close(ours)
 
 
 @given(st.data())
 def test_a_paste_arrives_whole_however_it_is_cut(data: st.DataObject) -> None:
     pasted = data.draw(st.text("ab\x1b[20~1\né", max_size=60).filter(lambda text: "\x1b[201~" not in text))
     typed = f"x\x1b[200~{pasted}\x1b[201~y".encode()
-    ours, theirs = os.openpty()
-    tty.setraw(theirs)
     keys: list[KeyPress] = []
-    with os.fdopen(theirs, "r") as stream:
-        keyboard = Keyboard(stream)
+    with terminal() as (ours, keyboard):
         while typed:
             size = data.draw(st.integers(1, len(typed)))
             os.write(ours, typed[:size])
             typed = typed[size:]
             keys += keyboard.read_keys()
-    os.close(ours)
 
     assert [key.data for key in keys] == ["x", pasted, "y"]
     assert keys[1].key == Keys.BracketedPaste

@@ -16,7 +16,7 @@ from holdfast.broker import answers
 from holdfast.broker.broker import Broker
 from holdfast.broker.relay import Relay
 from holdfast.broker.users import User
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import DiskFull, HoldfastError, Invalid, Unavailable
 
 MAX_FORM = 64 * 1024
 LOGIN = "/ui/login"
@@ -34,6 +34,9 @@ class Pages(Protocol):
 
     def login(self, *, wrong: bool, target: str) -> bytes:
         """The page that asks for the key."""
+
+    def refusal(self, error: HoldfastError) -> tuple[int, bytes]:
+        """The page that says why somebody cannot be served, and its status."""
 
     def cookie(self, key: str) -> str:
         """The name of the cookie of a worker with that key."""
@@ -74,11 +77,30 @@ class Front:
             kept = None if cookie is None else f"{cookie[0]}={cookie[1]}".encode("latin-1", "replace")
             await Relay(tenant, scope, receive, send, kept).run()
 
+    async def _show(
+        self, user: User, scope: Scope, receive: Receive, send: Send, cookie: tuple[str, str] | None = None
+    ) -> None:
+        """As `_relay`, for a browser: why it is not served is a page, too."""
+        begun = False
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._relay(user, scope, receive, sent, cookie)
+        except (DiskFull, Unavailable) as e:
+            headers = Headers(scope=scope)
+            if begun or "hx-request" in headers or "text/html" not in headers.get("accept", ""):
+                raise
+            await self._send_page(send, *self._pages.refusal(e))
+
     async def _page(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         found = self._visitor(headers)
         if found is not None:
             user, cookie = found
-            await self._relay(user, scope, receive, send, cookie)
+            await self._show(user, scope, receive, send, cookie)
         elif "hx-request" in headers or "text/event-stream" in headers.get("accept", ""):
             await answers.send_whole(send, 401, b"", "text/plain", [(b"hx-redirect", LOGIN.encode())])
         else:
@@ -111,7 +133,7 @@ class Front:
             (name, value) for name, value in scope["headers"] if name not in (b"content-length", b"transfer-encoding")
         ]
         changed = {**scope, "headers": [*kept, (b"content-length", str(len(form)).encode())]}
-        await self._relay(user, changed, _instead(form, receive), self._without_others(user, headers, send))
+        await self._show(user, changed, _instead(form, receive), self._without_others(user, headers, send))
 
     def _without_others(self, user: User, headers: Headers, send: Send) -> Send:
         """As `send`, for an answer that lets somebody in: whoever was logged in with the same browser no longer is."""
@@ -130,7 +152,9 @@ class Front:
         return sent
 
     async def _show_login(self, send: Send, status: int, target: str) -> None:
-        page = self._pages.login(wrong=status != 200, target=target)
+        await self._send_page(send, status, self._pages.login(wrong=status != 200, target=target))
+
+    async def _send_page(self, send: Send, status: int, page: bytes) -> None:
         headers = [(name.encode(), value.encode()) for name, value in self._pages.headers.items()]
         await answers.send_whole(
             send, status, page, "text/html; charset=utf-8", [*headers, (b"cache-control", b"no-store")]

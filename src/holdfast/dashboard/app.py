@@ -173,13 +173,17 @@ class Dashboard:
         return answer
 
     def _failed(self, request: Request, error: HoldfastError) -> Response:
-        status = next(status for kind, status in STATUS if isinstance(error, kind))
+        status = status_of(error)
         if "hx-request" in request.headers:
             answer = pages.piece(request, "notice.html", status=status, words=str(error), bad=True)
             answer.headers["hx-retarget"] = "#notices"
             answer.headers["hx-reswap"] = "beforeend"
             return answer
         return pages.page(request, "error.html", status=status, what=str(error), code=error.code)
+
+
+def status_of(error: HoldfastError) -> int:
+    return next(status for kind, status in STATUS if isinstance(error, kind))
 
 
 def static_file(name: str) -> Response:
