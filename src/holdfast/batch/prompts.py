@@ -61,7 +61,7 @@ def read(path: Path, name: str, model: str) -> list[Prompt]:
                 complaints.append(f"line {number}: {e}")
     if complaints:
         more = f"; and {len(complaints) - SHOWN} lines more" if len(complaints) > SHOWN else ""
-        raise Invalid(f"nothing was begun: {path} has {'; '.join(complaints[:SHOWN])}{more}")
+        raise Invalid(f"nothing was begun: in {path}, {'; '.join(complaints[:SHOWN])}{more}")
     if not found:
         raise Invalid(f"there is no prompt in {path}")
     return found
@@ -103,11 +103,11 @@ def _decode(line: bytes) -> _Line:
     try:
         value = json.loads(line.decode("utf-8"), parse_constant=_refuse)
     except UnicodeDecodeError as e:
-        raise ValueError("not UTF-8") from e
+        raise ValueError("this is not UTF-8") from e
     except RecursionError as e:
-        raise ValueError("nested too deeply") from e
+        raise ValueError("it is nested too deeply") from e
     except json.JSONDecodeError as e:
-        raise ValueError(f"no JSON ({e.msg} at character {e.pos + 1})") from e
+        raise ValueError(f"this is no JSON ({e.msg} at character {e.pos + 1})") from e
     try:
         return _Line(value) if isinstance(value, str) else msgspec.convert(value, _Line)
     except msgspec.ValidationError as e:
