@@ -14,6 +14,7 @@ from holdfast.api.app import REQUEST
 from holdfast.api.auth import Lock
 from holdfast.api.gate import Gate, Rules
 from holdfast.broker.broker import Broker
+from holdfast.broker.counting import Counting
 from holdfast.broker.front import STATIC, Front
 from holdfast.broker.places import Places
 from holdfast.broker.users import Users
@@ -47,8 +48,9 @@ async def broker(settings: Settings, env: Mapping[str, str], started: Started, s
     try:
         async with Broker(places, users, settings.broker, _passed(settings, env), clock) as house:
             house.address = server.address(listener)
+            counting = Counting(house, places, settings.broker.user_disk_mb * 2**20, clock.monotonic)
             serving = server.Server(_gate(settings, house, clock), lambda: started(house.address, str(places.users)))
-            tending = asyncio.create_task(all_of(house.work(), house.count()), name="tend")
+            tending = asyncio.create_task(all_of(house.work(), counting.work()), name="tend")
             try:
                 await _until(stopping, house, serving, listener, tending)
             finally:

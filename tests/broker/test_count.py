@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker import broker as brokers
+from holdfast.broker import counting as rounds
 from holdfast.broker import disk, uids
 from holdfast.broker.broker import Broker
+from holdfast.broker.counting import Counting
 from holdfast.broker.places import Places
 from holdfast.broker.users import Users
 from holdfast.clock import SystemClock
@@ -18,6 +19,7 @@ from holdfast.engine.together import stop
 from holdfast.settings import Broker as Wanted
 
 UID = 54322
+MOST = 2**20
 
 
 @pytest.fixture
@@ -31,12 +33,12 @@ def house_of(places: Places, *names: str, uid: int | None = None) -> Broker:
     users = Users(places.users)
     for name in names:
         users.add(name, first_uid=uid, at=0, make_home=lambda user: None)
-    return Broker(places, users, Wanted(user_disk_mb=1), {}, SystemClock())
+    return Broker(places, users, Wanted(), {}, SystemClock())
 
 
 @asynccontextmanager
-async def counting(house: Broker) -> AsyncIterator["asyncio.Task[None]"]:
-    task = asyncio.create_task(house.count())
+async def counting(house: Broker, places: Places) -> AsyncIterator["asyncio.Task[None]"]:
+    task = asyncio.create_task(Counting(house, places, MOST, SystemClock().monotonic).work())
     try:
         yield task
     finally:
@@ -66,7 +68,7 @@ async def test_who_was_removed_while_others_were_counted_is_not_there_again(
     places.users.write_bytes(before)
     move = shlex.join(("mv", "-f", str(without), str(places.users)))
     counts_by(monkeypatch, f"{move} 2> /dev/null; printf '1\\ttotal\\n'")
-    async with counting(house):
+    async with counting(house, places):
         await wait_until(lambda: "cy" in house.tenants and house.tenants["cy"].disk is not None)
 
     assert sorted(house.tenants) == ["ada", "cy"]
@@ -78,9 +80,9 @@ async def test_who_takes_long_to_count_puts_off_nobody_else(places: Places, monk
     log.touch()
     slow = f"case $names in */users/ada*) sleep 2;; esac; echo $names >> {shlex.quote(str(log))}"
     counts_by(monkeypatch, f"{slow}; printf '1\\ttotal\\n'")
-    monkeypatch.setattr(brokers, "COUNT_SECONDS", 0.01)
-    monkeypatch.setattr(brokers, "LONG_COUNT", 0.01)
-    async with counting(house):
+    monkeypatch.setattr(rounds, "ROUND_SECONDS", 0.01)
+    monkeypatch.setattr(rounds, "LONG", 0.01)
+    async with counting(house, places):
         await wait_until(lambda: log.read_text().count("/users/bo") > 2)
 
     assert log.read_text().count("/users/ada") == 1
@@ -92,7 +94,7 @@ async def test_who_cannot_be_ended_keeps_nobody_from_being_counted(
     house = house_of(places, "ada", "bo", uid=UID)
     counts_by(monkeypatch, "printf '2048\\ttotal\\n'")
     monkeypatch.setattr(uids, "END", "raise SystemExit(1)")
-    async with counting(house):
+    async with counting(house, places):
         await wait_until(lambda: "bo" in house.tenants and house.tenants["bo"].full != "")
 
     assert house.tenants["ada"].full
@@ -102,10 +104,10 @@ async def test_users_that_cannot_be_read_for_a_moment_are_counted_later(
     places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house = house_of(places, "ada")
-    monkeypatch.setattr(brokers, "COUNT_SECONDS", 0.01)
+    monkeypatch.setattr(rounds, "ROUND_SECONDS", 0.01)
     kept = places.users.rename(places.broker / "kept")
     places.users.mkdir()
-    async with counting(house) as task:
+    async with counting(house, places) as task:
         await asyncio.sleep(0.1)
         assert not task.done()
         places.users.rmdir()

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast.broker import disk, uids, worker
+from holdfast.broker import uids, worker
 from holdfast.broker.groups import Groups
 from holdfast.broker.pace import Pace
 from holdfast.broker.places import Places
@@ -30,11 +30,6 @@ TEND_SECONDS = 1.0
 STARTS = max(2, os.cpu_count() or 2)
 """Workers that are started at the same time: a crowd of them would only make each other slow."""
 TURN_SECONDS = 5.0
-COUNT_SECONDS = 5.0
-COUNT_SHARE = 0.05
-"""Of the time, at most: who has many users or many files is looked at less often."""
-LONG_COUNT = 1.0
-"""Seconds of a count that all users wait for. One that takes longer puts off the next of its own user, not everybody's."""
 DROPS = 20
 DROP_SECONDS = 0.05
 
@@ -76,10 +71,6 @@ class Broker:
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._is_leaving = False
         self._groups = Groups.of(places.broker)
-        self._uncounted: dict[str, str] = {}
-        """Whose files could not be counted the last time, and why."""
-        self._count_at: dict[str, float] = {}
-        """When they may be counted again."""
         self._written = b""
         self._lock = -1
 
@@ -191,54 +182,7 @@ class Broker:
         except OSError as e:  # a full disk, say: nobody needs the status as much as the users need their workers
             logger.warning("the status of the broker cannot be written: %s", e)
 
-    async def count(self) -> None:
-        """Look what everybody's files take, and stop who has too many, until cancelled."""
-        while True:
-            began = self._clock.monotonic()
-            spent = 0.0
-            try:
-                known = self.users.all()
-                left = await asyncio.to_thread(disk.left, {one.uid for one in known.values() if one.uid is not None})
-                spent = self._clock.monotonic() - began
-                for name in known:
-                    spent += await self._count_in_turn(name, left)
-            except HoldfastError as e:
-                logger.warning("files are counted again in a moment: %s", e)
-            await asyncio.sleep(max(COUNT_SECONDS, spent / COUNT_SHARE))
-
-    async def _count_in_turn(self, name: str, left: Mapping[int, list[bytes]]) -> float:
-        """Count for one user, unless their last count was so long that they have to wait; the seconds that it costs everybody."""
-        user = self.users.all().get(name)  # as it is now: the count of those before may have taken a while
-        began = self._clock.monotonic()
-        if user is None or began < self._count_at.get(name, 0.0):
-            return 0.0
-        await self._count(self.tenant(user), left.get(user.uid, []) if user.uid is not None else [])
-        ended = self._clock.monotonic()
-        self._count_at[name] = ended + (ended - began) / COUNT_SHARE
-        return min(ended - began, LONG_COUNT)
-
-    async def _count(self, tenant: Tenant, left: list[bytes]) -> None:
-        user, most = tenant.user, self._wanted.user_disk_mb * 2**20
-        try:
-            tenant.disk = await disk.taken([self._places.user(user.name), self._places.run(user.name), *left])
-        except Unavailable as e:
-            if self._uncounted.get(user.name) != str(e):
-                logger.warning("the files of %s cannot be counted: %s", user.name, e)
-            self._uncounted[user.name] = str(e)
-            return
-        self._uncounted.pop(user.name, None)
-        if tenant.disk <= most:
-            tenant.full = ""
-            return
-        if not tenant.full:
-            logger.warning("%s is stopped: their files take %d MB", user.name, tenant.disk // 2**20)
-        tenant.full = (
-            f"the files of {user.name} take {tenant.disk // 2**20:,} MB of the disk, and {most // 2**20:,} MB are allowed; "
-            "nothing runs until some are deleted, or broker.user_disk_mb is raised, by whoever runs the broker"
-        )
-        await self._end_programs(user)
-
-    async def _end_programs(self, user: User) -> None:
+    async def end_programs(self, user: User) -> None:
         """As well as can be: nobody else has to suffer for it if it cannot."""
         try:
             if user.uid is not None:
@@ -255,11 +199,10 @@ class Broker:
             try:
                 await tenant.leave("the user was removed")
             finally:
-                await self._end_programs(tenant.user)
+                await self.end_programs(tenant.user)
             self._groups.drop(name)
             shutil.rmtree(self._places.run(name), ignore_errors=True)
         finally:
-            self._count_at.pop(name, None)
             del self._leaving[name]
 
     def _write_down(self) -> None:

@@ -56,7 +56,9 @@ def _refuse_nowhere(given: str | None, url: str) -> None:
     """Raise NotFound for a folder that was asked for and is not there: another disk would be tried than the one that is meant."""
     folder = Path(url.removeprefix("sqlite:///")).parent
     if given is not None and url.startswith("sqlite:///") and not folder.is_dir():
-        advice = "" if folder.is_absolute() else "; a path that begins at the root has four slashes: sqlite:////mnt/x.db"
+        advice = (
+            "" if folder.is_absolute() else "; a path that begins at the root has four slashes: sqlite:////mnt/x.db"
+        )
         raise NotFound(f"there is no folder {folder}{advice}")
 
 
