@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 UNPRIVILEGED = ("postgres", "nobody")
 """PostgreSQL refuses to run as root; one of these does it then."""
-PATIENCE = 30.0
+PATIENCE = 60.0
 LOCALE = "C.UTF-8"
 
 
@@ -79,15 +79,7 @@ class Cluster:
         program: list[str | Path] = [*self._as_user(), binaries() / "postgres", "-D", self.data]
         self._server = subprocess.Popen(program, stdout=log, stderr=log, start_new_session=True)
         log.close()
-        limit = time.monotonic() + PATIENCE
-        while True:
-            try:
-                psycopg.connect(self.url("postgres")).close()
-            except psycopg.OperationalError:
-                assert self._server.poll() is None and time.monotonic() < limit, (self.folder / "log").read_text()
-                time.sleep(0.02)  # there is no event to wait for: the server cannot tell us before it answers
-            else:
-                return
+        self.execute_in_time("SELECT 1")
 
     def kill(self) -> None:
         """What a power cut leaves of it, the disk aside: the server and all its children end without a word."""
@@ -125,6 +117,17 @@ class Cluster:
         with psycopg.connect(self.url(database), autocommit=True) as link:
             cursor = link.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
+
+    def execute_in_time(self, sql: str) -> list[tuple[object, ...]]:
+        """As `execute`, of a server that is just starting, or mending what it lost with a child that was killed."""
+        limit = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.execute(sql)
+            except psycopg.OperationalError:
+                alive = self._server is not None and self._server.poll() is None
+                assert alive and time.monotonic() < limit, (self.folder / "log").read_text()
+                time.sleep(0.02)  # there is no event to wait for: the server cannot tell us before it answers
 
     def new_database(self) -> str:
         """The address of an empty database."""

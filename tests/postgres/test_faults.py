@@ -22,8 +22,9 @@ from tests.contract.test_database import Ear
 from tests.fleet.wire import Wire
 from tests.postgres.cluster import Cluster, cluster, name_of
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 HANG_UP = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+BUSY = "SELECT pid FROM pg_stat_activity WHERE datname LIKE 'db%' AND state <> 'idle'"
 
 
 @pytest.fixture
@@ -308,8 +309,7 @@ async def test_a_server_killed_under_load_loses_and_doubles_nothing(
         for _ in range(3):
             await progress(60)
             if victim == "one backend":
-                pids = durable.execute("SELECT pid FROM pg_stat_activity WHERE datname LIKE 'db%' AND state <> 'idle'")
-                for (pid,) in pids[:1]:
+                for (pid,) in durable.execute_in_time(BUSY)[:1]:
                     os.kill(int(str(pid)), signal.SIGKILL)
             else:
                 durable.kill()

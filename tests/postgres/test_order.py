@@ -14,7 +14,7 @@ from holdfast.store.postgres_order import GiveWay, Order
 from tests.conftest import NewWorker
 from tests.contract.logs import user
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 async def test_a_draft_that_nobody_waits_for_any_more_is_not_written_after_its_reply(

@@ -16,7 +16,7 @@ from holdfast.store.postgres_pipe import Pipe
 from tests.contract.logs import user
 from tests.postgres.cluster import cluster, name_of
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 LONG = 8_000_000
 """More than any buffer on the way holds."""
 

@@ -18,7 +18,7 @@ from tests.contract.logs import user
 from tests.fakes.clock import FakeClock
 from tests.postgres.cluster import cluster, name_of
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Gate:
