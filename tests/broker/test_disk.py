@@ -52,6 +52,7 @@ def test_who_takes_too_much_of_the_disk_is_stopped_until_there_is_less(new_broke
             assert page.status_code == 507
             assert page.headers["content-type"].startswith("text/html")
             assert "and 20 MB are allowed" in page.text
+            assert '<body class="alone"' in page.text, "there is no menu beside it, nor room for one"
             assert "script-src" in page.headers["content-security-policy"]
         assert text(ask(bo, "and me?")) == "You said: and me?"
         wait_until(lambda: states(broker) == {"ada": "full", "bo": "running"}, "the status tells")
