@@ -246,7 +246,7 @@ async def test_cancelling_twice_kills_at_once(terminal, scene):
     with pytest.raises(asyncio.CancelledError):
         await call
 
-    await until(lambda: not is_running(leader))
+    assert not is_running(leader)
 
 
 async def test_a_command_that_is_cancelled_while_it_starts_leaves_nothing(terminal, scene):

@@ -16,7 +16,7 @@ GRACE_SECONDS = 3.0
 POLL_SECONDS = 0.05
 CHUNK_BYTES = 65_536
 REAP_SECONDS = 2.0
-"""For the event loop to hear of a kill."""
+"""For those who were killed to be gone."""
 
 
 @contextlib.asynccontextmanager
@@ -96,7 +96,7 @@ def send(group: int, number: int) -> bool:
 
 
 async def end(process: Process, *, grace_seconds: float = GRACE_SECONDS) -> None:
-    """Ask the whole group to end, then kill what is left. A cancellation in between only makes it quicker."""
+    """Ask the whole group to end, then kill what is left and see it gone. A cancellation in between only makes it quicker."""
     loop = asyncio.get_running_loop()
     try:
         if grace_seconds and send(process.pid, signal.SIGTERM):
@@ -106,6 +106,13 @@ async def end(process: Process, *, grace_seconds: float = GRACE_SECONDS) -> None
                 await asyncio.sleep(POLL_SECONDS)
     finally:
         send(process.pid, signal.SIGKILL)
-    reaping = asyncio.ensure_future(process.wait())
-    await asyncio.wait({reaping}, timeout=REAP_SECONDS)
-    reaping.cancel()
+        leaving = asyncio.ensure_future(_gone(process))
+        await asyncio.wait({leaving}, timeout=REAP_SECONDS)
+        leaving.cancel()
+
+
+async def _gone(process: Process) -> None:
+    """Wait for the end of a group that was killed: a killed process is not a dead one yet."""
+    await process.wait()
+    while await asyncio.to_thread(is_alive, process.pid):  # noqa: ASYNC110
+        await asyncio.sleep(POLL_SECONDS)
