@@ -1,6 +1,7 @@
 """Processes outlive everything that started them, are found again by who they are, and are told about once."""
 
 import asyncio
+import fcntl
 import os
 import signal
 from pathlib import Path
@@ -92,6 +93,34 @@ async def test_a_start_that_fails_is_written_down_before_and_after(new_registry,
     assert isinstance(ended, ProcessEnded)
     assert ended.reason.startswith("not started")
     assert not (workdir / "mark").exists()
+
+
+async def test_promise_13_a_start_that_was_given_up_does_not_happen_later(
+    registry, session_id, workdir, events, monkeypatch
+):
+    prepare, locks = Folder.prepare, []
+
+    def prepare_and_hold_up(folder, *spec):
+        prepare(folder, *spec)
+        locks.append(os.open(folder.path / "lock", os.O_RDWR | os.O_CREAT, 0o600))
+        fcntl.flock(locks[0], fcntl.LOCK_EX)
+
+    monkeypatch.setattr(Folder, "prepare", prepare_and_hold_up)
+    monkeypatch.setattr("holdfast.processes.launch.LAUNCH_SECONDS", 0.5)
+    with pytest.raises(Unavailable, match="not ready"):
+        await registry.start("touch mark", workdir, session_id)
+    os.close(locks[0])
+
+    ended = (await events())[-1]
+    assert isinstance(ended, ProcessEnded)
+    assert ended.reason.startswith("not started: its keeper was not ready")
+    [folder] = (workdir.parent / "home" / "processes").iterdir()
+    await until(lambda: not any(str(folder) in one.info["cmdline"] for one in running()), "its keeper to leave")
+    assert not (workdir / "mark").exists()
+
+
+def running() -> list[psutil.Process]:
+    return [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"]]
 
 
 async def test_the_environment_is_what_was_given_and_the_marker(registry, session_id, workdir):

@@ -44,7 +44,7 @@ def is_of_an_earlier_boot(process: Process, ours: Identity) -> bool:
 
 
 def find(process: Process, ours: Identity, machine: Machine, sockets: Sockets, *, at: int, mono: int) -> Found | None:
-    """What became of the process; None if that cannot be seen from here."""
+    """What became of the process; None if that cannot be seen from here. One that never began is kept from beginning."""
     folder = Folder(Path(process.folder))
     if is_of_an_earlier_boot(process, ours):
         return _ended(process, folder, "the machine was started anew")
@@ -71,6 +71,8 @@ def find(process: Process, ours: Identity, machine: Machine, sockets: Sockets, *
     is_starting = leader is None and mono - process.started_mono < START_SECONDS * 1e6
     if is_starting or (machine.runs(keeper) and not folder.has("done")):
         return Found(process=process, track=process.track, leader=leader)
+    if leader is None and (begun := folder.call_off()) is not None:
+        return Found(process=process, track=process.track, leader=begun)
     return _ended(process, folder, "its keeper was killed" if leader else "it was never started")
 
 

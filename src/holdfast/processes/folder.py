@@ -1,5 +1,6 @@
 """The folder of one process, as seen by everybody but its keeper: what was written down there, and its output."""
 
+import contextlib
 import json
 import os
 import signal
@@ -133,6 +134,12 @@ class Folder:
         """The end of the output: so many lines, and no more than so many characters."""
         text = "\n".join(self.read().text.splitlines()[-lines:])
         return text if len(text) <= limit else "…" + text[-limit:]
+
+    def call_off(self) -> Program | None:
+        """Keep the command from beginning to run, however late its keeper is; its leader, if there is one already."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # there is no folder, so nothing can begin
+            (self.path / "spec.json").unlink()
+        return self.leader
 
     def give(self, text: str, *, close: bool) -> int:
         """Put a text into the input and close it if asked to; how many bytes were taken.

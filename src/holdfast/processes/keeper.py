@@ -10,7 +10,7 @@ of the input, takes in the orphans of the process, and writes down how it ended.
 the standard library, because the package it came with may have been replaced while it ran.
 
 FOLDER holds
-    spec.json      id, command, workdir, marker, shell, segment_bytes
+    spec.json      id, command, workdir, marker, shell, segment_bytes; gone, if the start was called off
     in, out        the pipes; the process holds `out` for reading as well, so that the death of
                    its keeper costs it no more than a pause once 64 KB are waiting
     keeper         who keeps it now: pid and start time
@@ -134,7 +134,7 @@ class Keeper:
             signal.signal(number, lambda *_: None)
 
     def start(self, environment: dict[str, str]) -> None:
-        """Start the command and write down who it is."""
+        """Start the command and write down who it is. One that was called off meanwhile ends before it has run."""
         lips = os.open(self.folder / "out", os.O_RDWR)
         throat = os.open(self.folder / "in", os.O_RDONLY | os.O_NONBLOCK)
         self.mouth = os.open(self.folder / "in", os.O_WRONLY)
@@ -147,7 +147,9 @@ class Keeper:
         for end in (lips, throat, gate):
             os.close(end)
         write_down(self.folder, "started", {"pid": self.leader, "started": started(self.leader)})
-        os.write(opener, b"!")
+        # Whoever calls it off looks for what was just written down after that: one of us sees the other.
+        if (self.folder / "spec.json").exists():
+            os.write(opener, b"!")
         os.close(opener)
 
     def relieve(self) -> None:

@@ -36,9 +36,14 @@ async def _run(deed: str, folder: Folder, environment: Mapping[str, str]) -> Non
             stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )
+    except OSError as e:
+        raise Unavailable(f"no keeper could be started: {e}") from e
+    try:
         # The environment goes through a pipe: Python would add to one that it was started with.
         await asyncio.wait_for(program.communicate(json.dumps(dict(environment)).encode()), LAUNCH_SECONDS)
-    except (OSError, TimeoutError) as e:
-        raise Unavailable(f"no keeper could be started: {e or 'it took too long'}") from e
+    except TimeoutError as e:
+        program.kill()
+        await program.wait()
+        raise Unavailable(f"its keeper was not ready after {LAUNCH_SECONDS:g} s") from e
     if program.returncode != 0:
         raise Unavailable(f"its keeper failed; see {folder.path / 'keeper.log'}")

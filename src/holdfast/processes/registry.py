@@ -84,10 +84,10 @@ class Registry:
         try:
             return await self._start(process, folder)
         except Unavailable as e:
-            await self._write_down([Found(process=process, track=process.track, ended=f"not started: {e}")])
+            await self._undo_start(process, folder, f"not started: {e}")
             raise
         except asyncio.CancelledError:
-            await self._undo_start(process, folder)
+            await self._undo_start(process, folder, "its start was interrupted")
             raise
 
     async def _start(self, process: Process, folder: Folder) -> Process:
@@ -104,9 +104,8 @@ class Registry:
         )
         return msgspec.structs.replace(process, pid=leader.pid, process_started=leader.started)
 
-    async def _undo_start(self, process: Process, folder: Folder) -> None:
-        reason = "its start was interrupted"
-        if await asyncio.to_thread(lambda: folder.leader) is None:
+    async def _undo_start(self, process: Process, folder: Folder, reason: str) -> None:
+        if await asyncio.to_thread(folder.call_off) is None:
             await self._write_down([Found(process=process, track=process.track, ended=reason)])
         else:
             await self.stop(process, reason, grace_seconds=0)
