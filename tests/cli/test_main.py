@@ -47,6 +47,15 @@ def test_the_home_may_be_named_behind_the_command(holdfast: Holdfast, seed: Seed
         assert session_id in done.stdout.decode()
 
 
+def test_json_may_be_asked_for_before_the_command(holdfast: Holdfast, seed: Seed) -> None:
+    seed.session()
+
+    ran = holdfast("--json", "sessions", "list")
+
+    assert ran.code == 0 and ran.out == holdfast("sessions", "list", "--json").out
+    assert "No such option '--json'; see 'holdfast chat --help'" in holdfast("--json").err
+
+
 @pytest.mark.parametrize("before", [(), ("chat",)])
 def test_options_without_a_command_are_those_of_the_chat(
     holdfast: Holdfast, seed: Seed, before: tuple[str, ...]

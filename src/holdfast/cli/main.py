@@ -101,9 +101,9 @@ def main(args: Sequence[str]) -> int:
 
 
 def _in_order(args: Sequence[str]) -> list[str]:
-    """`--home DIR` to the front, so that it may stand behind the command too; options without a command are the chat's.
+    """`--home DIR` to the front, so that it may stand behind the command too, and `--json` behind the command that it is for.
 
-    Nothing behind `--` is touched.
+    Other options without a command are the chat's. Nothing behind `--` is touched.
     """
     end = args.index("--") if "--" in args else len(args)
     front: list[str] = []
@@ -116,6 +116,8 @@ def _in_order(args: Sequence[str]) -> list[str]:
             front.append(arg)
         else:
             rest.append(arg)
+    if rest[:1] == ["--json"]:
+        rest = [*rest[1:], "--json"]
     if rest and rest[0].startswith("-") and rest[0] not in OWN_OPTIONS:
         rest.insert(0, "chat")
     return [*front, *rest, *args[end:]]
