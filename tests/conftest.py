@@ -26,8 +26,10 @@ NewWorker = Callable[..., Awaitable[str]]
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("holdfast")
 
-# What tests start hears a hang-up, also if the tests themselves were started to outlive their terminal.
+# What tests start hears a hang-up and an interrupt, also if the tests themselves were started to outlive their terminal,
+# or in the background.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _is_loopback(host: object) -> bool:
