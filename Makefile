@@ -6,8 +6,6 @@ BIN := .venv/bin
 FOR_RUNNING := --editable .[local,mcp]
 FOR_WORKING := --editable .[dev,local,mcp,postgres,telegram,matrix,email,slack,discord,dingtalk,qq]
 N ?= 200
-# Half as many again as there are cores: much of the time a test waits for what it has started.
-TESTERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
 # Not by marker: naming "live" in -m is how tests ask for the network.
 NO_LIVE := --ignore=tests/live
 
@@ -25,15 +23,15 @@ run: .venv/ready-run ## open a chat, with the embedded model unless a key is set
 
 test: .venv/ready-clients ## every test but the live ones
 	@scripts/system-packages
-	$(BIN)/python -m pytest -n $(TESTERS) $(NO_LIVE)
+	$(BIN)/python -m pytest -n auto $(NO_LIVE)
 
 fast: .venv/ready-dev ## the tests that take no time: no crashes, no outside clients
 	@scripts/system-packages
-	$(BIN)/python -m pytest -n $(TESTERS) $(NO_LIVE) -m "not crash and not clients"
+	$(BIN)/python -m pytest -n auto $(NO_LIVE) -m "not crash and not clients"
 
 crash: .venv/ready-dev ## the crash tests, N rounds each (make crash N=1000)
 	@scripts/system-packages
-	HOLDFAST_TEST_ROUNDS=$(N) $(BIN)/python -m pytest -n $(TESTERS) -m crash
+	HOLDFAST_TEST_ROUNDS=$(N) $(BIN)/python -m pytest -n auto -m crash
 
 check: .venv/ready-dev ## format, lint, types, the rules, the documents
 	$(BIN)/python -m ruff format --check .

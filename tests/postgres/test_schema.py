@@ -11,7 +11,7 @@ from holdfast.model.errors import Invalid, Unavailable, Unsupported
 from holdfast.store import meta, migrate, postgres_migrate, queries
 from holdfast.store.migrate import Migration
 from holdfast.store.postgres import PostgresDatabase, open_postgres
-from holdfast.store.postgres_connection import connect
+from holdfast.store.postgres_connection import Link, connect
 from tests.postgres.cluster import cluster, name_of
 
 ONLY_HERE = {"mark", "words", "words_state"}
@@ -103,6 +103,28 @@ async def test_opening_again_changes_nothing_and_every_store_has_an_id_of_its_ow
     assert cluster().execute("SELECT number, digest FROM migration ORDER BY number", name_of(url)) == [
         (migration.number, migration.digest) for migration in postgres_migrate.known()
     ]
+
+
+async def test_a_store_that_another_makes_at_this_very_moment_is_not_taken_for_a_strangers() -> None:
+    url = cluster().new_database()
+
+    class Slow:
+        """A line on which somebody else makes the store between the first question and the second."""
+
+        def __init__(self, link: Link) -> None:
+            self._link = link
+            self._asked = 0
+
+        def execute(self, query: str) -> object:
+            self._asked += 1
+            if self._asked == 2:
+                assert upgrade(url) == 0
+            return self._link.execute(query)
+
+    with connect(url) as link:
+        found = postgres_migrate.check(Slow(link), url, postgres_migrate.known())  # type: ignore[arg-type] # stands in
+
+    assert (found.applied, found.pending) == (postgres_migrate.known()[-1].number, 0)
 
 
 async def test_many_who_open_a_new_store_at_once_share_it() -> None:

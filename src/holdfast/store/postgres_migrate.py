@@ -39,13 +39,15 @@ def known() -> tuple[Migration, ...]:
 
 def check(link: Link, where: str, migrations: Sequence[Migration]) -> Status:
     """Where the store stands. Raises Unsupported if it is not ours or from a later release."""
-    if link.execute(named("driver.ours")).fetchone() is None:
-        if tables := [row[0] for row in link.execute(named("move.tables"))]:
+    if not _is_ours(link):
+        tables = [row[0] for row in link.execute(named("move.tables"))]
+        if not tables:
+            return Status(0, migrations[-1].number)
+        if not _is_ours(link):  # asked again: another may have made the store between the two questions
             raise Unsupported(
                 f"{where} holds tables that are not Holdfast's ({', '.join(tables[:3])} …); it was left alone. "
                 "Give Holdfast a database of its own"
             )
-        return Status(0, migrations[-1].number)
     row = link.execute(named("driver.applied")).fetchone()
     assert row is not None
     found = Status(row[0], migrations[-1].number)
@@ -55,6 +57,10 @@ def check(link: Link, where: str, migrations: Sequence[Migration]) -> Status:
             "nothing was changed. Install the newer release, or restore a backup made before the upgrade"
         )
     return found
+
+
+def _is_ours(link: Link) -> bool:
+    return link.execute(named("driver.ours")).fetchone() is not None
 
 
 def bring_up(link: Link, where: str, migrations: Sequence[Migration] | None = None) -> Status:
