@@ -42,8 +42,10 @@ async def _run(deed: str, folder: Folder, environment: Mapping[str, str]) -> Non
         # The environment goes through a pipe: Python would add to one that it was started with.
         await asyncio.wait_for(program.communicate(json.dumps(dict(environment)).encode()), LAUNCH_SECONDS)
     except TimeoutError as e:
-        program.kill()
-        await program.wait()
         raise Unavailable(f"its keeper was not ready after {LAUNCH_SECONDS:g} s") from e
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.wait()
     if program.returncode != 0:
         raise Unavailable(f"its keeper failed; see {folder.path / 'keeper.log'}")
