@@ -1,9 +1,11 @@
 """What every test may use: a clock that stands still, ids, a store of its own, workers. Nobody talks to the network."""
 
+import faulthandler
 import ipaddress
+import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from tests.gateway.mailserver import MailServer
 
 NewWorker = Callable[..., Awaitable[str]]
+
+GRACE_SECONDS = 60.0
+TERMINAL = pytest.StashKey[int]()
 
 # How fast an example runs says something about the machine, not about the code.
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -54,8 +59,34 @@ def refuse_strangers(event: str, args: tuple[object, ...]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[TERMINAL] = os.dup(2)  # what is written to the old one during a test is captured
     if config.getoption("markexpr").strip() != "live":
         sys.addaudithook(refuse_strangers)
+
+
+def watch(item: pytest.Item) -> None:
+    """End this process, and say where it stood, if the test goes on long after its time.
+
+    The time limit itself is a signal, which is not heard as long as a library keeps Python to itself, and is spent after
+    a failure.
+    """
+    marker = item.get_closest_marker("timeout")
+    limit = float(marker.args[0] if marker else item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(limit + GRACE_SECONDS, exit=True, file=item.config.stash[TERMINAL])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    watch(item)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    watch(item)  # again: pytest calls it off when a test fails
 
 
 def pytest_sessionfinish() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import httpx
 import psutil
@@ -19,6 +20,8 @@ from holdfast.model.event import Usage
 from holdfast.model.message import Image, Message, Reasoning, Text, ToolCall, ToolResult
 from holdfast.providers import models
 from holdfast.providers.local import THREAD_NAME, LocalProvider, Reading, failure, prompt, spoken
+
+ROOT = Path(__file__).parents[2]
 
 LIGHT = ToolSpec(
     "light",
@@ -175,6 +178,15 @@ async def test_closing_the_provider_ends_running_and_waiting_requests_by_name(an
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Unreachable] * 4
     assert started() == []
+
+
+def test_closing_a_model_that_was_just_loaded_does_not_freeze_the_program():
+    times = 20
+    command = [sys.executable, "-m", "tests.providers.hasty", str(times)]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=50)
+
+    assert (done.returncode, done.stdout.split()) == (0, ["closed"] * times), done.stderr
 
 
 async def test_any_gguf_file_can_be_asked_by_its_path_or_its_name(tmp_path):

@@ -164,6 +164,7 @@ class LocalProvider:
         params.api_keys = [secrets.token_urlsafe(32)]
         params.ui = False
         params.endpoint_slots = False
+        params.endpoint_metrics = True
         # The context is divided among the slots.
         params.n_ctx = (self.window(model) or self._context) * self._slots
         params.n_parallel = self._slots
@@ -175,9 +176,13 @@ class LocalProvider:
         if self._cpu_threads is not None:
             params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._cpu_threads
         try:
-            return engine.Server(params)
+            server = engine.Server(params)
         except RuntimeError as e:
             raise ProviderFailed(f"{path} could not be loaded: is it a whole GGUF file, and is memory free?") from e
+        # A server that is dropped before its loop runs waits for that loop for ever, and all of Python with it.
+        # It is the loop that answers this question.
+        server.handle_metrics()
+        return server
 
 
 def _engine() -> Any:
