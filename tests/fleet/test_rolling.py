@@ -1,9 +1,11 @@
 """Workers that are stopped one after the other under load: no client gets an error, and every turn goes on."""
 
+import json
 import os
 import signal
 import socket
 import threading
+import time
 from pathlib import Path
 
 import httpx
@@ -14,7 +16,7 @@ from holdfast.model.event import Recovered
 from tests.crash.effort import ROUNDS as WANTED
 from tests.crash.programs import wait_until
 from tests.fleet.conftest import NewCrowd, NewWorker
-from tests.fleet.fleet import Worker, hold_against, hold_effects_against
+from tests.fleet.fleet import KEY, Worker, hold_against, hold_effects_against
 from tests.fleet.test_takeover import ask, use_terminal
 
 ROUNDS = max(1, WANTED // 20)
@@ -55,6 +57,59 @@ def is_open(worker: Worker) -> bool:
     except ConnectionRefusedError:
         return False
     return True
+
+
+def say_slowly(worker: Worker, path: str, body: dict[str, object]) -> bytes:
+    """Begin to speak before the worker is asked to leave, end behind its closed doors, and return what it answers."""
+    said = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(said)}\r\nexpect: 100-continue\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", worker.port), timeout=60) as line:
+        line.sendall(head.encode())
+        assert line.recv(100).startswith(b"HTTP/1.1 100"), "it listens"
+        line.sendall(said[:10])
+        os.kill(worker.process.pid, signal.SIGTERM)
+        wait_until(lambda: not is_open(worker), "its doors to close")
+        time.sleep(1)  # more than enough to leave what is in hand, which is nothing
+        line.sendall(said[10:])
+        return b"".join(iter(lambda: line.recv(65536), b""))
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(120)
+def test_promise_22_whoever_is_still_speaking_when_the_doors_close_is_answered(
+    store: str, new_worker: NewWorker
+) -> None:
+    one, _ = new_worker("host-a", store), new_worker("host-b", store)
+
+    asked = {"model": "holdfast", "messages": [{"role": "user", "content": "slowly said"}]}
+    answer = say_slowly(one, "/v1/chat/completions", asked)
+    code = one.process.wait(60)
+
+    assert answer.startswith(b"HTTP/1.1 200"), answer
+    assert b"slowly said" in answer
+    assert code == 0, one.process.complaints
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(120)
+def test_promise_22_what_is_said_to_a_session_behind_closed_doors_is_gone_on_with_by_another(
+    store: str, new_worker: NewWorker
+) -> None:
+    one, other = new_worker("host-a", store), new_worker("host-b", store)
+    with other.http() as http:
+        session = http.post("/v1/sessions", json={}).raise_for_status().json()["id"]
+
+        answer = say_slowly(one, f"/v1/sessions/{session}/turns", {"input": "slowly said"})
+        code = one.process.wait(60)
+
+        assert answer.startswith(b"HTTP/1.1 202"), answer
+        assert code == 0, one.process.complaints
+        turn = json.loads(answer.partition(b"\r\n\r\n")[2])["turn_id"]
+        place = f"/v1/sessions/{session}/turns/{turn}"
+        wait_until(lambda: http.get(place).raise_for_status().json()["state"] == "done", "its turn to end")
 
 
 @pytest.mark.crash

@@ -68,9 +68,12 @@ class Coordinator:
     def handing_over(self) -> bool:
         return self._handing_over
 
-    def refuse_work(self) -> None:
-        """Raise Unavailable in a worker that is about to stop, or of which the store has heard nothing for too long."""
-        if self._leaving:
+    def refuse_work(self, *, can_be_left: bool = False) -> None:
+        """Raise Unavailable in a worker that is about to stop, or of which the store has heard nothing for too long.
+
+        What `can_be_left` is taken in, and left at once, as long as another worker goes on with what this one leaves.
+        """
+        if self._leaving and not (can_be_left and self._handing_over):
             raise Unavailable("this worker is about to stop and takes no more work")
         if self._cut_off is not None:
             raise self._cut_off

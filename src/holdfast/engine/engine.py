@@ -147,9 +147,10 @@ class Engine:
     ) -> Admission:
         """Make the words durable and see to it that their turn is played; returns once they are safe.
 
-        They may take the place of what is taken back (see `look_back`), in one step. Raises Conflict in a worker that was declared dead, Unavailable in one that is about to stop.
+        They may take the place of what is taken back (see `look_back`), in one step. Raises Conflict in a worker that
+        was declared dead, Unavailable in one that is about to stop, unless another goes on with what it leaves.
         """
-        self._refuse_when_leaving()
+        self._refuse_when_leaving(can_be_left=True)
         parts = (Text(said),) if isinstance(said, str) else said
         if not parts:
             raise Invalid("there is nothing to say")
@@ -166,7 +167,8 @@ class Engine:
     async def admit_by(self, work: Callable[[Transaction], Admission | None]) -> Admission | None:
         """Have a function of a transaction admit words beside what else it writes, and see to it that they are played.
 
-        It names this worker as the one that takes the lease. Raises what the function raises, and as `admit`.
+        It names this worker as the one that takes the lease. Raises what the function raises, and Conflict in a worker
+        that was declared dead, Unavailable in one that is about to stop: nobody is at the door who could not wait.
         """
         self._refuse_when_leaving()
         return await whole(self._admit_by(work))
@@ -192,10 +194,10 @@ class Engine:
         elif not self._coordinator.note(session_id):
             self._coordinator.wake(session_id, wanted=admission.turn_id)
 
-    def _refuse_when_leaving(self) -> None:
+    def _refuse_when_leaving(self, *, can_be_left: bool = False) -> None:
         if self.death.done():
             self.death.result()
-        self._coordinator.refuse_work()
+        self._coordinator.refuse_work(can_be_left=can_be_left)
 
     @property
     def is_leaving(self) -> bool:
@@ -207,7 +209,7 @@ class Engine:
         As `admit`, for one who may not know which session it speaks to. `kept` is for a face that shows words only
         once they are safe. Close what is returned.
         """
-        self._refuse_when_leaving()
+        self._refuse_when_leaving(can_be_left=True)
         return await whole(self._receive(arrival, kept=kept))
 
     async def join(self, session: Session, place: turns.Place) -> Received:
