@@ -20,6 +20,10 @@ PATIENCE = 120.0
 """How long one request may take, with all its repeats, before it counts as not answered."""
 
 
+class Later(Exception):
+    """A refusal that may be none another time."""
+
+
 UNKNOWN = "terminal unknown"
 """What the model makes of a call of which it is not known whether it acted."""
 
@@ -91,28 +95,25 @@ class Crowd:
         while True:
             url = self._orders.urls[place % len(self._orders.urls)]
             try:
-                found = await self._ask(http, name, f"{url}/v1/chat/completions", body, word)
+                return await self._ask(http, name, f"{url}/v1/chat/completions", body, word)
             except httpx.HTTPError as e:
                 self._note(type(e).__name__)
-            else:
-                if isinstance(found, str):
-                    return found
-                self._note(str(found))
+            except Later as e:
+                self._note(str(e))
             place += 1
             await asyncio.sleep(0.1)
 
     def _note(self, why: str) -> None:
         self.told.again[why] = self.told.again.get(why, 0) + 1
 
-    async def _ask(self, http: httpx.AsyncClient, name: str, url: str, body: dict[str, Any], word: str) -> str | int:
-        """The answer, or the status of a refusal that may be another time none."""
+    async def _ask(self, http: httpx.AsyncClient, name: str, url: str, body: dict[str, Any], word: str) -> str:
+        """The answer. Raises Later if there is none yet."""
         async with http.stream("POST", url, json=body, headers={"idempotency-key": word}) as response:
             content = (await response.aread()).decode()
-            if response.status_code in LATER:
-                return response.status_code
             if response.status_code != 200:
-                self.told.wrong.append(f"{word}: {response.status_code} {content}")
-                return response.status_code
+                if response.status_code not in LATER:
+                    self.told.wrong.append(f"{word}: {response.status_code} {content}")
+                raise Later(f"{response.status_code} {content}")
             self.told.sessions[name] = response.headers["x-session-id"]
             if not body["stream"]:
                 return str(json.loads(content)["choices"][0]["message"]["content"])
@@ -127,15 +128,15 @@ class Crowd:
             self._enough.set()
 
 
-def _whole(content: str) -> str | int:
-    """The text of a stream that came to its end, else what it said instead."""
+def _whole(content: str) -> str:
+    """The text of a stream that came to its end. Raises Later with what it said instead."""
     pieces = [line.removeprefix("data: ") for line in content.splitlines() if line.startswith("data: ")]
     if not pieces or pieces[-1] != "[DONE]":
-        return 502
+        raise Later(f"a stream without an end: {content[-200:]}")
     said = ""
     for piece in map(json.loads, pieces[:-1]):
         if "error" in piece:
-            return 503
+            raise Later(f"a stream that ended with {piece['error']}")
         said += "".join(choice["delta"].get("content") or "" for choice in piece["choices"])
     return said
 
