@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import socket
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from holdfast.api import server
 from holdfast.api.auth import Lock
 from holdfast.api.gate import Gate, Rules
 
@@ -37,3 +39,29 @@ async def test_a_request_that_is_waited_for_no_longer_is_told_whether_to_come_ag
     assert sent[0]["status"] == 503
     assert dict(sent[0]["headers"])[b"x-should-retry"] == str(keyed).lower().encode()
     assert json.loads(sent[1]["body"])["error"]["code"] == "unavailable"
+
+
+async def nobody(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError("nobody asks for anything")
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_connection_that_is_made_while_the_doors_close_is_closed_and_does_not_keep_the_server(
+    steps: int,
+) -> None:
+    listener = server.listen("127.0.0.1", 0)
+    serving = server.Server(nobody, lambda: None)
+    serving.config.load()
+    serving.lifespan = serving.config.lifespan_class(serving.config)
+    await serving.startup([listener])
+
+    with socket.create_connection(listener.getsockname()) as client:
+        for _ in range(steps):  # so far has the loop come with it when the doors are closed
+            await asyncio.sleep(0)
+        async with asyncio.timeout(server.GRACE_SECONDS / 2):
+            await serving.shutdown([listener])
+        client.settimeout(5)
+        try:
+            assert client.recv(1) == b""
+        except ConnectionResetError:
+            pass  # nobody had accepted it

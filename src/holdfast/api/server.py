@@ -17,6 +17,8 @@ MAX_HEAD = 64 * 1024
 """Bytes of the request line and the headers together."""
 GRACE_SECONDS = 15
 """How long connections may take to end once the engine is drained."""
+LAST_TURNS = 10
+"""Of the event loop, which makes a connection in three."""
 BACKLOG = 2048
 
 
@@ -82,8 +84,21 @@ class Server(uvicorn.Server):
         self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._let_in_the_last()
         self.doors_closed.set()  # they are before anybody can hear of it: up to its first wait this runs alone
         await super().shutdown(sockets)
+
+    async def _let_in_the_last(self) -> None:
+        """Accept nobody more, and wait for the connections of those who were accepted.
+
+        A connection that is made behind closed doors is never told to end, or never answered.
+        """
+        loop = asyncio.get_running_loop()
+        for listening in self.servers:
+            for one in listening.sockets:
+                loop.remove_reader(one.fileno())
+        for _ in range(LAST_TURNS):
+            await asyncio.sleep(0)
 
     def stop(self, more_seconds: float = 0.0) -> None:
         """Accept nothing more; `serve` returns when the last connection has ended, or its time is up."""
