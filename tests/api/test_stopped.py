@@ -3,13 +3,24 @@
 import asyncio
 import json
 import socket
+from collections.abc import Callable
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.api import server
 from holdfast.api.auth import Lock
 from holdfast.api.gate import Gate, Rules
+
+
+def gate_of(app: ASGIApp, count: Callable[[str, int], None]) -> Gate:
+    return Gate(app, Rules(Lock("k")), new_id=lambda: "req-1", monotonic=lambda: 0.0, count=count)
+
+
+def scope_of(more: list[tuple[bytes, bytes]]) -> Scope:
+    headers = [(b"host", b"localhost"), (b"authorization", b"Bearer k"), *more]
+    return {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers}
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -27,10 +38,8 @@ async def test_a_request_that_is_waited_for_no_longer_is_told_whether_to_come_ag
     async def send(message: Message) -> None:
         sent.append(message)
 
-    gate = Gate(app, Rules(Lock("k")), new_id=lambda: "req-1", monotonic=lambda: 0.0, count=lambda method, status: None)
-    headers = [(b"host", b"localhost"), (b"authorization", b"Bearer k"), *([(b"idempotency-key", b"1")] * keyed)]
-    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers}
-    asking = asyncio.ensure_future(gate(scope, receive, send))
+    gate = gate_of(app, lambda method, status: None)
+    asking = asyncio.ensure_future(gate(scope_of([(b"idempotency-key", b"1")] * keyed), receive, send))
     await inside.wait()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -39,6 +48,27 @@ async def test_a_request_that_is_waited_for_no_longer_is_told_whether_to_come_ag
     assert sent[0]["status"] == 503
     assert dict(sent[0]["headers"])[b"x-should-retry"] == str(keyed).lower().encode()
     assert json.loads(sent[1]["body"])["error"]["code"] == "unavailable"
+
+
+async def test_a_client_that_leaves_in_mid_sentence_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Request(scope, receive).body()
+
+    pieces = iter([{"type": "http.request", "body": b'{"mod', "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> Message:
+        return next(pieces)
+
+    async def send(message: Message) -> None:
+        raise AssertionError("nobody hears it")
+
+    told: list[tuple[str, int]] = []
+    gate = gate_of(app, lambda method, status: told.append((method, status)))
+    with caplog.at_level("INFO"):
+        await gate(scope_of([]), receive, send)
+
+    assert told == [("POST", 0)]
+    assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
 async def nobody(scope: Scope, receive: Receive, send: Send) -> None:

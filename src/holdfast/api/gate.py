@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.api.auth import Lock
@@ -136,6 +137,8 @@ class _Visit:
         except asyncio.CancelledError:  # the server stops and waits no longer; what was taken in is safe
             await self._refuse(self._stopped())
             raise
+        except ClientDisconnect:
+            pass  # in the middle of what it had to say; nobody is there to be told
         except Exception:
             if self.status:  # too late for another answer: the server cuts the connection
                 raise
