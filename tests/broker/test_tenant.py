@@ -116,6 +116,17 @@ async def settled(tenant: Tenant) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.timeout(30)
+async def test_a_request_that_comes_in_the_very_moment_when_the_worker_is_there_does_not_freeze_the_broker(
+    tenant: Tenant,
+) -> None:
+    first = asyncio.ensure_future(tenant.awake())
+    await asyncio.sleep(0)  # the start is about to begin; it is over in one step, and right behind it comes
+    second = asyncio.ensure_future(tenant.awake())
+
+    assert await first is await second
+
+
 async def test_many_requests_start_one_worker(tenant: Tenant, house: House) -> None:
     workers = await asyncio.gather(*(tenant.awake() for _ in range(20)))
 

@@ -122,8 +122,9 @@ class Tenant:
         while True:
             if self.full:
                 raise DiskFull(self.full)
-            if self._change is not None:
-                await asyncio.shield(self._change)
+            if (change := self._change) is not None:
+                await asyncio.wait({change})  # a step of the loop at the least, in which `_done` is heard
+                change.result()
             elif self.worker is not None and self.worker is not failed and not self.worker.gone.is_set():
                 return self.worker
             else:
