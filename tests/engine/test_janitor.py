@@ -9,7 +9,9 @@ from typing import Any, Literal
 import pytest
 
 from holdfast.engine.census import Census, take_census
-from holdfast.engine.janitor import Janitor, Pace, Sweep, first_look
+from holdfast.engine.hand import Ground
+from holdfast.engine.holding import LEFT
+from holdfast.engine.janitor import Deed, Janitor, Pace, Sweep, first_look
 from holdfast.engine.opening import Opening
 from holdfast.engine.why import explain
 from holdfast.identity import identity
@@ -618,6 +620,32 @@ async def test_a_store_that_was_away_for_a_moment_does_not_end_the_sweeping_for_
     work = asyncio.create_task(Janitor(ground, identity(), PACE, living.engine.take_up).work())
 
     await asyncio.wait_for(_until(lambda: flaky.asked > 2 or work.done()), 30)
+
+    assert not work.done()
+    work.cancel()
+
+
+class Forgetful(Janitor):
+    """Fails when it is first told that somebody has left something."""
+
+    def __init__(self, ground: Ground) -> None:
+        super().__init__(ground, identity(), PACE, lambda _: None)
+        self.rung = 0
+
+    async def glance(self, *, rung: bool = False) -> list[Deed]:
+        self.rung += rung
+        if self.rung == 1:
+            raise Unavailable("the store is locked; try again")
+        return []
+
+
+async def test_a_bell_that_rang_while_the_store_was_away_is_not_forgotten(worker_on: Store) -> None:
+    living = await worker_on()
+    janitor = Forgetful(living.engine.ground)
+    work = asyncio.create_task(janitor.work())
+    await living.database.write(lambda tx: tx.notify(LEFT))
+
+    await asyncio.wait_for(_until(lambda: janitor.rung > 1 or work.done()), 30)
 
     assert not work.done()
     work.cancel()

@@ -144,9 +144,10 @@ class Janitor:
                         next_sweep = self._ground.clock.monotonic() + self._pace.sweep_seconds
                     else:
                         await self.glance(rung=rung)
+                    rung = False
                 except HoldfastError as e:
                     logger.warning("a sweep was not finished and will be tried again: %s", e)
-                rung = await bell.wait(GLANCE_SECONDS)
+                rung = await bell.wait(GLANCE_SECONDS) or rung
 
     async def glance(self, *, rung: bool = False) -> list[Deed]:
         """Look at the workers alone. If one has died, was only buried by another, or `rung` that it left, see to what it left."""
