@@ -157,7 +157,7 @@ class Sockets:
         for one in members:
             try:
                 network = os.readlink(f"/proc/{one.pid}/ns/net")  # noqa: PTH115 - called for every program
-                handles = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{one.pid}/fd")]  # noqa: PTH115
+                handles = _handles(one.pid)
             except OSError:  # gone, or another user's
                 continue
             known = self._listening.get(network)
@@ -165,6 +165,18 @@ class Sockets:
                 known = self._listening[network] = _listening(one.pid)
             found |= {known[handle] for handle in handles if handle in known}
         return tuple(sorted(found))
+
+
+def _handles(pid: int) -> list[str]:
+    """What a program has open."""
+    found = []
+    with os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            try:
+                found.append(os.readlink(entry.path))  # noqa: PTH115
+            except FileNotFoundError:  # closed meanwhile
+                continue
+    return found
 
 
 def _listening(pid: int) -> dict[str, str]:

@@ -50,7 +50,8 @@ class Walk:
 
     def _below(self, folder: Path) -> Iterator[Path]:
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
         except OSError as e:
             self.note(e)
             return

@@ -1,0 +1,29 @@
+"""What the kernel says of programs that change while one looks."""
+
+import os
+import socket
+import threading
+
+from holdfast.processes.scan import Seen, Sockets
+
+
+def test_a_program_that_opens_and_closes_files_all_the_time_is_still_seen_to_listen() -> None:
+    enough = threading.Event()
+
+    def be_busy() -> None:
+        while not enough.is_set():
+            for handle in [os.open(os.devnull, os.O_RDONLY) for _ in range(50)]:
+                os.close(handle)
+
+    ours = Seen(pid=os.getpid(), name="", parent=0, session=0, started="", cpu=0.0, is_zombie=False, marker=None)
+    busy = threading.Thread(target=be_busy)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        busy.start()
+        try:
+            missed = sum(address not in Sockets().of([ours]) for _ in range(200))
+        finally:
+            enough.set()
+            busy.join()
+
+    assert missed == 0
