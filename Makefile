@@ -5,33 +5,47 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 p
 BIN := .venv/bin
 FOR_RUNNING := --editable .[local,mcp]
 FOR_WORKING := --editable .[dev,local,mcp,postgres,telegram,matrix,email,slack,discord,dingtalk,qq]
-N ?= 200
+N ?= 50
 # Not by marker: naming "live" in -m is how tests ask for the network.
-NO_LIVE := --ignore=tests/live
+PYTEST := $(BIN)/python -m pytest --dist worksteal --ignore=tests/live
+CORES := $(shell nproc 2>/dev/null || echo 2)
+# Twice as many processes as cores: many tests wait for what they have started.
+WAITING := -n $(shell echo $$(($(CORES) * 2)))
+# Every process that a test starts would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+COMPILE := @$(BIN)/python -m compileall -q src tests
+# Temporary files go to a RAM disk if it is large enough; the power cuts use a file system of their own.
+RAM_DISK := $(shell [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 ] 2>/dev/null && [ -w /dev/shm ] && echo TMPDIR=/dev/shm)
 
 RULES := $(wildcard tests/test_architecture.py tests/test_docs.py tests/test_events_doc.py)
 DOCS := $(wildcard tests/test_docs.py tests/test_events_doc.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fast check fmt bench crash docs clean
+.PHONY: help run test fast soak check fmt bench bench-compare profile crash docs site clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' Makefile
 
 run: .venv/ready-run ## open a chat, with the embedded model unless a key is set
 	@$(BIN)/holdfast
 
-test: .venv/ready-clients ## every test but the live ones
+test: .venv/ready-clients ## the tests of every promise, with some of the kill points: about 13 minutes on two cores
 	@scripts/system-packages
-	$(BIN)/python -m pytest -n auto $(NO_LIVE)
+	$(COMPILE)
+	$(RAM_DISK) $(PYTEST) $(WAITING)
 
-fast: .venv/ready-dev ## the tests that take no time: no crashes, no outside clients
-	@scripts/system-packages
-	$(BIN)/python -m pytest -n auto $(NO_LIVE) -m "not crash and not clients"
+fast: .venv/ready-dev ## the tests that start no process: about a minute on two cores
+	$(RAM_DISK) HOLDFAST_TEST_TIER=fast $(PYTEST) $(WAITING)
 
-crash: .venv/ready-dev ## the crash tests, N rounds each (make crash N=1000)
+soak: .venv/ready-clients .venv/ready-soak-clients ## every test, all kill points, N rounds of each storm (make soak N=200)
 	@scripts/system-packages
-	HOLDFAST_TEST_ROUNDS=$(N) $(BIN)/python -m pytest -n auto -m crash
+	$(COMPILE)
+	HOLDFAST_TEST_TIER=soak HOLDFAST_TEST_ROUNDS=$(N) $(PYTEST) $(WAITING)
+
+crash: .venv/ready-dev ## the crash tests of make soak (make crash N=1000)
+	@scripts/system-packages
+	$(COMPILE)
+	HOLDFAST_TEST_TIER=soak HOLDFAST_TEST_ROUNDS=$(N) $(PYTEST) $(WAITING) --ignore=tests/api/clients -m crash
 
 check: .venv/ready-dev ## format, lint, types, the rules, the documents
 	$(BIN)/python -m ruff format --check .
@@ -44,11 +58,21 @@ fmt: .venv/ready-dev ## format, and mend what ruff can mend
 	$(BIN)/python -m ruff format .
 	$(BIN)/python -m ruff check --fix .
 
-bench: .venv/ready-dev ## the benchmarks beside their baselines (make bench ARGS="--size full")
+bench: .venv/ready-dev ## the benchmarks with their goals (make bench ARGS="--peers --json FILE"; --help lists the options)
 	$(BIN)/python -m bench $(ARGS)
+
+bench-compare: .venv/ready-dev ## the benchmarks against bench/baseline.json: fails if CPU, memory or a ratio is 10 % worse
+	$(BIN)/python -m bench --compare bench/baseline.json --json build/bench.json $(ARGS)
+
+profile: .venv/ready-dev ## a flame graph of serve under load, in build/profile.svg
+	$(BIN)/python -m bench.profile $(ARGS)
 
 docs: .venv/ready-dev ## check that the documents say what the code does
 	$(BIN)/python -m pytest $(DOCS)
+
+site: .venv/site/mermaid.js ## build the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Open build/site/index.html"
 
 clean: ## remove what the other targets made, .venv included
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -73,10 +97,22 @@ endef
 	@echo "Setting up .venv: half a minute or so, this once"
 	$(call install,$(FOR_RUNNING))
 
-.venv/ready-clients: .venv/ready-dev scripts/client-packages $(wildcard tests/api/clients/node/package*.json)
+.venv/ready-clients: .venv/ready-dev scripts/client-packages $(wildcard tests/api/clients/node/package*.json tests/tools/mcp/node/package*.json)
 	@echo "Installing the clients that the tests use: half a minute or so, this once"
 	@scripts/client-packages
 	@touch $@
+
+.venv/ready-soak-clients: .venv/ready-dev scripts/client-packages $(wildcard tests/api/clients/node-soak/package*.json)
+	@echo "Installing the large clients that only make soak uses: some minutes, 1 GB, this once"
+	@scripts/client-packages soak
+	@touch $@
+
+.venv/site/mermaid.js: .venv/ready-docs scripts/site-packages
+	@scripts/site-packages
+
+.venv/ready-docs: pyproject.toml Makefile
+	@echo "Setting up .venv with the documentation's tools: half a minute or so, this once"
+	$(call install,--editable .[docs])
 
 .venv/ready-dev: pyproject.toml Makefile
 	@echo "Setting up .venv with the developers' tools: a minute or so, this once"

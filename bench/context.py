@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.figures import Figure, Goal
-from holdfast.engine import room
-from holdfast.engine.context import Context
+from holdfast.engine.context import budget
+from holdfast.engine.context.context import Context
 from holdfast.model.entry import Entry
 from holdfast.model.event import Compacted, ModelSaid, TurnEnded, TurnStarted, Usage, UserSaid
 from holdfast.model.message import Text
@@ -89,22 +89,22 @@ def _building(what: str, entries: list[Entry], rounds: int) -> Figure:
 
 def _weighing(what: str, entries: list[Entry], rounds: int) -> Figure:
     contexts = [Context(entries) for _ in range(rounds)]
-    took = _timed(lambda: contexts.pop().weigh(2_000), rounds)
+    took = _timed(lambda: contexts.pop().estimate_size(2_000), rounds)
     return Figure(what=what, value=f"{took * 1e3:,.2f} ms")
 
 
 def _step(context: Context, rounds: int) -> float:
     """What a turn does to the context, beside asking and saving."""
     seq = context.messages[-1].seq + 1_000
-    within = room.bounds(WINDOW, 0.75)
+    within = budget.bounds(WINDOW, 0.75)
     took = []
     for number in range(rounds * 20):
         turn_id = f"new-{number}"
         start = time.perf_counter()
         context.add(Entry(seq, 1, TurnStarted(turn_id=turn_id)))
         context.add(Entry(seq + 1, 1, UserSaid(turn_id=turn_id, parts=(Text(SAID),))))
-        room.judge(context, 2_000, within, turn_id)
-        context.request(turn_id, model="m", system="Be brief.", tools=())
+        budget.decide(context, 2_000, within, turn_id)
+        context.visible_to(turn_id)
         context.add(Entry(seq + 2, 1, ModelSaid(turn_id=turn_id, parts=(Text(SAID),), usage=Usage(tokens_in=500))))
         context.add(Entry(seq + 3, 1, TurnEnded(turn_id=turn_id, outcome="done")))
         took.append(time.perf_counter() - start)

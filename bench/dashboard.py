@@ -16,7 +16,7 @@ import psutil
 from bench import population
 from bench.figures import Figure, Goal
 from bench.stores import now
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.sqlite.driver import open_sqlite
 
 KEY = "hfk-for-the-benchmark"
 CONFIG = f"""
@@ -124,9 +124,9 @@ def _space(url: str) -> list[Figure]:
         page.wait_for_url(f"{url}/")
         idle = _cores(WATCH_SECONDS)
         page.goto(f"{url}/ui/space")
-        page.wait_for_selector("#sky[data-ready]")
+        page.wait_for_selector("#space-canvas[data-ready]")
         page.wait_for_timeout(3000)
-        shown = page.locator("#sky").get_attribute("data-bodies")
+        shown = page.locator("#space-canvas").get_attribute("data-count")
         used = _cores(WATCH_SECONDS)
         drawn = page.evaluate(FRAMES)
         browser.close()
@@ -139,7 +139,7 @@ def _space(url: str) -> list[Figure]:
 
 
 FRAMES = """() => new Promise((done) => {
-  const pen = document.getElementById("sky").getContext("2d"), draw = pen.drawImage.bind(pen), sky = pen.canvas.width;
+  const pen = document.getElementById("space-canvas").getContext("2d"), draw = pen.drawImage.bind(pen), sky = pen.canvas.width;
   let frames = 0;
   pen.drawImage = (one, ...rest) => { if (one.width === sky) frames++; return draw(one, ...rest); };
   setTimeout(() => { delete pen.drawImage; done(frames / 5); }, 5000);

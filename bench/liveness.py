@@ -9,42 +9,44 @@ from pathlib import Path
 from bench import stores
 from bench.figures import Contestant, Figure, Goal, alternate, median, ratio
 from holdfast.clock import SystemClock
-from holdfast.engine.bus import Bus
-from holdfast.engine.hand import Ground
-from holdfast.engine.janitor import Janitor, Pace
-from holdfast.identity import identity
+from holdfast.engine.liveness.janitor import Janitor, JanitorSettings
+from holdfast.engine.services import EngineServices
+from holdfast.engine.streaming.bus import Bus
 from holdfast.model.event import SessionOpened
-from holdfast.model.identity import Identity
 from holdfast.model.ids import WORKER, Ids
-from holdfast.store import owners, sessions, workers
+from holdfast.model.process_identity import Identity
+from holdfast.process_lookup import current_identity
 from holdfast.store.database import Transaction
-from holdfast.store.sqlite import SqliteDatabase, open_sqlite
+from holdfast.store.repos import ownership, sessions, workers
+from holdfast.store.sqlite.driver import SqliteDatabase, open_sqlite
 
 TRIES = 10
 AT_ONCE = 500
 """Sessions in one transaction while a store is filled."""
-PACE = Pace(stale_seconds=90, sweep_seconds=60, idle_minutes=60)
+PACE = JanitorSettings(stale_seconds=90, sweep_seconds=60, idle_minutes=60)
 STEADY = Goal("≤", 1.5)
 """The cost must not grow with the sessions; half as much again is what the machine's mood may add to so little work."""
-DEAD = Identity(host=identity().host, boot=identity().boot, pid=identity().pid, process_started="1")
+DEAD = Identity(
+    host=current_identity().host, boot=current_identity().boot, pid=current_identity().pid, process_started="1"
+)
 """A process of this machine that is gone, because its pid is another's."""
 
 
 async def measure(folder: Path, *, rounds: int, counts: tuple[int, ...]) -> list[Figure]:
     clock = SystemClock()
-    grounds = {count: await _ground(folder / f"open-{count}.db", clock, count) for count in counts}
+    grounds = {count: await _services(folder / f"open-{count}.db", clock, count) for count in counts}
     contestants: dict[str, Contestant] = {}
-    for count, ground in grounds.items():
-        janitor = Janitor(ground, identity(), PACE, lambda _: None)
-        contestants[f"beat {count}"] = _timed(_beating(ground))
-        contestants[f"glance {count}"] = _timed(janitor.glance)
+    for count, services in grounds.items():
+        janitor = Janitor(services, current_identity(), PACE, lambda _: None)
+        contestants[f"beat {count}"] = _timed(_beating(services))
+        contestants[f"check_workers {count}"] = _timed(janitor.check_workers)
         contestants[f"sweep {count}"] = _timed(janitor.sweep)
     results = await alternate(contestants, rounds)
     reaped = await _reaped(grounds[counts[0]], counts[-1] // 10)
-    for ground in grounds.values():
-        await ground.database.close()
+    for services in grounds.values():
+        await services.database.close()
     return [
-        *(_figure(results, what, count, counts[0]) for what in ("beat", "glance", "sweep") for count in counts),
+        *(_figure(results, what, count, counts[0]) for what in ("beat", "check_workers", "sweep") for count in counts),
         reaped,
     ]
 
@@ -72,23 +74,23 @@ def _timed(work: Callable[[], Awaitable[object]]) -> Contestant:
     return run
 
 
-def _beating(ground: Ground) -> Callable[[], Awaitable[object]]:
+def _beating(services: EngineServices) -> Callable[[], Awaitable[object]]:
     """A beat as the worker's own thread makes it."""
 
     def beat() -> int:
-        return ground.database.write_from_thread(workers.beat, ground.worker_id, at=stores.now())
+        return services.database.write_from_thread(workers.record_heartbeat, services.worker_id, at=stores.now())
 
     return lambda: asyncio.to_thread(beat)
 
 
-async def _ground(path: Path, clock: SystemClock, count: int) -> Ground:
+async def _services(path: Path, clock: SystemClock, count: int) -> EngineServices:
     """A store whose sessions are all well: a living worker has half of them open, the others are the API's, just used."""
     db = await open_sqlite(path)
     ids = Ids(clock.now)
     worker_id = ids.make(WORKER)
-    await db.write(workers.register, worker_id, "bench", identity(), version="0", at=stores.now())
+    await db.write(workers.register, worker_id, "bench", current_identity(), version="0", at=stores.now())
     await _open(db, worker_id, count)
-    return Ground(db, clock, ids, Bus(), worker_id)
+    return EngineServices(db, clock, ids, Bus(), worker_id, current_identity())
 
 
 async def _open(db: SqliteDatabase, owner: str, count: int, first: int = 0) -> None:
@@ -102,20 +104,20 @@ def _open_some(tx: Transaction, owner: str, numbers: range) -> None:
         opened = SessionOpened(source="chat" if owned else "api", model="scripted:bench")
         sessions.create(tx, session_id, opened, at=stores.now())
         if owned:
-            owners.attach(tx, session_id, owner)
+            ownership.attach(tx, session_id, owner)
 
 
-async def _reaped(ground: Ground, count: int) -> Figure:
+async def _reaped(services: EngineServices, count: int) -> Figure:
     """One sweep after the death of a worker with many sessions."""
-    db = ground.database
+    db = services.database
     assert isinstance(db, SqliteDatabase)
-    dead = ground.ids.make(WORKER)
+    dead = services.ids.make(WORKER)
     await db.write(workers.register, dead, "bench", DEAD, version="0", at=stores.now())
     await _open(db, dead, count * 2, first=10**6)
     start = time.perf_counter()
-    found = await Janitor(ground, identity(), PACE, lambda _: None).sweep()
+    found = await Janitor(services, current_identity(), PACE, lambda _: None).sweep()
     took = time.perf_counter() - start
-    assert len(found.deeds) == count + 1, "all of them, and their worker"
+    assert len(found.actions) == count + 1, "all of them, and their worker"
     return Figure(
         what=f"a sweep that ends {count:,} sessions of a dead worker", value=f"{count / took:,.0f} sessions/s"
     )

@@ -1,9 +1,10 @@
-"""A store with a day of work in it, made up, for pictures, tests and figures of the dashboard."""
+"""Fills a store with an invented day of work, for screenshots, tests and benchmarks of the dashboard."""
 
+import json
 import random
 from collections.abc import Sequence
 
-from holdfast.identity import identity
+from holdfast.model.approval import Proposal, describe
 from holdfast.model.event import (
     ApprovalAsked,
     Compacted,
@@ -24,20 +25,23 @@ from holdfast.model.event import (
 )
 from holdfast.model.message import Reasoning, Text, ToolCall
 from holdfast.model.times import DAY, MINUTE, SECOND
-from holdfast.store import approvals, leases, log, owners, sessions, workers
+from holdfast.model.turn import UNKNOWN
+from holdfast.process_lookup import current_identity
 from holdfast.store.database import Transaction
+from holdfast.store.repos import approvals, leases, log, ownership, sessions, workers
+from holdfast.tools.command_guard.command_risk import find_risks
 
 TITLES = (
     "Move the billing tables to PostgreSQL",
     "Why is the nightly build red?",
-    "Draft the release notes of 2.4",
+    "Draft the 2.4 release notes",
     "Find the slow query on the orders page",
     "Plan a week in Lisbon",
-    "Read the logs of the mail server",
+    "Check the mail server logs",
     "Rename the internal packages",
     "Explain the retry policy to a new colleague",
     "Reproduce the flaky upload test",
-    "Summarise the meeting of Tuesday",
+    "Summarize Tuesday's meeting",
     "Write a migration for soft deletion",
     "Compare three vector indexes",
     "Clean up unused feature flags",
@@ -53,10 +57,10 @@ ASKED = (
     "Draft the release notes; keep them short.",
     "Which of our flags are no longer used anywhere?",
 )
-ANSWER = """The build fails in `tests/upload/test_resume.py`, and only there. Two things come together:
+ANSWER = """The build fails only in `tests/upload/test_resume.py`. There are two causes:
 
 1. The test waits **a fixed 200 ms** for the second part to arrive.
-2. Since Monday the runner has half the cores, so the part takes up to 640 ms.
+2. Since Monday the runner has had half the cores, so the part takes up to 640 ms.
 
 | run | cores | second part | result |
 |---|---:|---:|---|
@@ -64,7 +68,7 @@ ANSWER = """The build fails in `tests/upload/test_resume.py`, and only there. Tw
 | Monday | 4 | 410 ms | failed |
 | Tuesday | 4 | 640 ms | failed |
 
-I would wait for the part itself instead of for a time:
+I would wait for the part itself instead of a fixed time:
 
 ```python
 async with upload.part(2) as part:
@@ -87,14 +91,14 @@ def session_id(number: int) -> str:
 
 
 def turn(turn_id: str, asked: str, answer: str, *, tokens: int = 900) -> list[Event]:
-    """A whole turn in which a tool was used."""
+    """The events of a turn with a tool call."""
     call = ToolCall("call-1", "terminal", '{"command":"pytest tests/upload -x -q 2>&1 | tail -20"}')
     return [
         TurnStarted(turn_id=turn_id),
         UserSaid(turn_id=turn_id, parts=(Text(asked),)),
         ModelSaid(
             turn_id=turn_id,
-            parts=(Reasoning(text="The newest failures first."), Text("I look at the newest run."), call),
+            parts=(Reasoning(text="Start with the newest failures."), Text("I'll look at the newest run."), call),
         ),
         ToolStarted(turn_id=turn_id, call_id="call-1", name="terminal"),
         ToolEnded(
@@ -115,7 +119,7 @@ def turn(turn_id: str, asked: str, answer: str, *, tokens: int = 900) -> list[Ev
 
 
 def add(tx: Transaction, number: int, events: Sequence[Event], at: int, **opened: object) -> str:
-    """A session with these events, some seconds between each."""
+    """Add a session with these events, a few seconds apart."""
     chance = random.Random(number)
     source = opened.pop("source", None) or chance.choice(SOURCES)
     channel = f"telegram:{4000 + number % 7}" if source == "gateway" else None
@@ -132,11 +136,11 @@ def add(tx: Transaction, number: int, events: Sequence[Event], at: int, **opened
 
 
 def crowd(tx: Transaction, first: int, count: int, now: int) -> None:
-    """Many small sessions, used over the last day; most of them have ended."""
+    """Add many small sessions of the last day, most of them ended."""
     for number in range(first, first + count):
         chance = random.Random(number)
         at = now - int(chance.random() * 0.97 * DAY) - 2 * MINUTE
-        title = f"{TITLES[number % len(TITLES)]}, part {number}"
+        title = f"{TITLES[number % len(TITLES)]} ({number})"
         fact = SessionOpened(source=SOURCES[number % len(SOURCES)], model=MODELS[number % 3], title=title)
         if fact.source == "gateway":
             fact = SessionOpened(source="gateway", channel=f"telegram:{number}", model=MODELS[number % 3], title=title)
@@ -162,37 +166,37 @@ def crowd(tx: Transaction, first: int, count: int, now: int) -> None:
 
 
 def busy(tx: Transaction, first: int, count: int, worker_id: str, now: int) -> None:
-    """Sessions at work, held by a worker: some think, some run a tool."""
+    """Add running sessions of a worker: some wait for the model, some run a tool."""
     for number in range(first, first + count):
         at = now - (number % 90 + 1) * 23 * SECOND
         name = add(tx, number, [], at, source=("chat", "api", "batch")[number % 3])
         lease = leases.take(tx, name, worker_id)
-        owners.attach(tx, name, worker_id)
+        ownership.attach(tx, name, worker_id)
         call = ToolCall("call-1", "terminal", '{"command":"make test"}')
         events: list[Event] = [
             TurnStarted(turn_id="turn-1"),
             UserSaid(turn_id="turn-1", parts=(Text(ASKED[number % 4]),)),
         ]
         if number % 2:
-            events.append(ModelSaid(turn_id="turn-1", parts=(Text("I run the tests."), call)))
+            events.append(ModelSaid(turn_id="turn-1", parts=(Text("I'll run the tests."), call)))
             events.append(ToolStarted(turn_id="turn-1", call_id="call-1", name="terminal"))
         log.append(tx, lease, events, at=at)
 
 
 def hire(tx: Transaction, worker_id: str, kind: str, now: int) -> None:
-    """A worker that lives as long as this program does."""
-    workers.register(tx, worker_id, kind, identity(), version="0.1.0", at=now)
+    """Register a worker that is alive as long as this program runs."""
+    workers.register(tx, worker_id, kind, current_identity(), version="0.1.0", at=now)
 
 
 def showcase(tx: Transaction, number: int, worker_id: str, now: int) -> str:
-    """One session that shows what a log can hold: a seam, a call that nobody knows the end of, words cut off, a question."""
+    """Add a session with a compaction, a call with an unknown outcome, an interrupted reply and an open question."""
     lost = ToolCall("call-9", "terminal", '{"command":"./deploy.sh staging"}')
     events: list[Event] = [
         *turn("turn-1", ASKED[0], ANSWER),
         *turn(
             "turn-2",
-            "Yes, please. And make it the default for the other two tests in that folder.",
-            "Done: all three wait for what they need. 100 runs, 0 failures.",
+            "Yes, please. Do the same in the other two tests of that directory.",
+            "Done: all three tests now wait for the part. 100 runs, 0 failures.",
         ),
         Compacted(epoch=1, upto_seq=14, summary=SUMMARY, how="model", tokens_before=48_210, tokens_after=6_140),
         TurnStarted(turn_id="turn-3"),
@@ -204,11 +208,11 @@ def showcase(tx: Transaction, number: int, worker_id: str, now: int) -> str:
             call_id="call-9",
             outcome="unknown",
             name="terminal",
-            parts=(Text("The work stopped before a result was recorded."),),
+            parts=(Text(UNKNOWN),),
         ),
         ModelSaid(
             turn_id="turn-3",
-            parts=(Text("The deployment was cut off, so I look first whether it took eff"),),
+            parts=(Text("The deployment was interrupted, so I'll first check whether it took eff"),),
             partial=True,
         ),
         TurnEnded(turn_id="turn-3", outcome="done"),
@@ -216,22 +220,31 @@ def showcase(tx: Transaction, number: int, worker_id: str, now: int) -> str:
     ]
     name = add(tx, number, events, now - 9 * MINUTE, source="chat", title="Why is the nightly build red?")
     lease = leases.take(tx, name, worker_id)
-    owners.attach(tx, name, worker_id)
-    risky = ToolCall("call-10", "terminal", '{"command":"rm -rf build/staging && ./deploy.sh staging"}')
-    question = "May it run: rm -rf build/staging && ./deploy.sh staging? It removes a folder and all that is in it."
+    ownership.attach(tx, name, worker_id)
+    command = "rm -rf build/staging && ./deploy.sh staging"
+    risky = ToolCall("call-10", "terminal", json.dumps({"command": command}))
+    proposal = Proposal(
+        tool="terminal",
+        arguments=risky.arguments,
+        command=command,
+        workdir="/home/ada/upload-service",
+        requester="ada",
+        findings=find_risks(command),
+    )
+    question = describe(proposal, name)
     more: list[Event] = [
         TurnStarted(turn_id="turn-4"),
-        UserSaid(turn_id="turn-4", parts=(Text("Clean the folder and deploy again."),)),
-        ModelSaid(turn_id="turn-4", parts=(Text("The folder goes first, then the deployment runs again."), risky)),
-        ApprovalAsked(turn_id="turn-4", call_id="call-10", question=question),
+        UserSaid(turn_id="turn-4", parts=(Text("Delete the build directory and deploy again."),)),
+        ModelSaid(turn_id="turn-4", parts=(Text("I'll delete the directory, then deploy again."), risky)),
+        ApprovalAsked(turn_id="turn-4", call_id="call-10", question=question, proposal=proposal),
     ]
     log.append(tx, lease, more, at=now - MINUTE)
-    approvals.ask(tx, name, "turn-4", "call-10", question, at=now - MINUTE)
+    approvals.ask(tx, name, "turn-4", "call-10", question, at=now - MINUTE, proposal=proposal)
     return name
 
 
 def people_at_work(tx: Transaction, worker_id: str, now: int) -> str:
-    """A day as a small team has it; the id of the session that shows the most."""
+    """Add the day of a small team. Returns the id of the `showcase` session."""
     for number in range(1, 40):
         events: list[Event] = turn("turn-1", ASKED[number % 4], ANSWER, tokens=300 + 71 * number)
         if number % 3:
@@ -239,7 +252,7 @@ def people_at_work(tx: Transaction, worker_id: str, now: int) -> str:
         if number == 7:
             events.append(Titled(title="Übersicht der Rechnungen · 請求書 · فواتير"))
         if number == 12:
-            events = [*events[:-1], Quarantined(reason="its turn could not be finished in 3 attempts")]
+            events = [*events[:-1], Quarantined(reason="its worker died 3 times in this turn")]
         add(tx, number, events, now - number * number * MINUTE // 2 - 3 * MINUTE)
     busy(tx, 900, 4, worker_id, now)
     return showcase(tx, 990, worker_id, now)

@@ -2,7 +2,8 @@
 
 The server is one of our own, which flushes. Plain psycopg is what anybody would write: a thread and a connection for
 each session, and the very statements of an append, without our queue, locks by name, marks and event loop. Beside
-it stands the least there is, an insert of the same bytes that commits by itself.
+it stands the least there is, an insert of the same bytes that commits by itself; and, for many sessions, such inserts
+on one connection in a pipeline, one commit for as many as there are sessions.
 """
 
 import asyncio
@@ -13,21 +14,23 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench import postgres_size, stores, texts, turns
+from bench import engine_turns, postgres_size, stores, texts
 from bench.figures import Contestant, Figure, Goal, Round, alternate, median, ratio
+from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.engine import Engine
-from holdfast.engine.opening import Opening
 from holdfast.model.entry import encode
 from holdfast.model.event import Event
-from holdfast.store import log, postgres_migrate
-from holdfast.store.leases import Lease
-from holdfast.store.postgres import open_postgres
-from holdfast.store.postgres_connection import Link, connect
-from holdfast.store.postgres_plain import PlainTransaction
+from holdfast.store.postgres import migrate
+from holdfast.store.postgres.connection import Link, connect
+from holdfast.store.postgres.driver import open_postgres
+from holdfast.store.postgres.named_queries import NamedQueryTransaction
+from holdfast.store.repos import log
+from holdfast.store.repos.leases import Lease
 from tests.postgres.cluster import Cluster
 
 COUNTS = (1, 8, 64)
 OURS, SAME, BARE = "ours", "the same on psycopg", "bare inserts on psycopg"
+PIPELINED = "bare inserts in a pipeline"
 TURNS, PAIRS = "turns", "the two appends of a turn on psycopg"
 TURN_SHARE = 5
 """A turn takes several appends; so many fewer are played."""
@@ -48,8 +51,8 @@ async def _speed(cluster: Cluster, folder: Path, rounds: int, appends: int) -> l
     db = await open_postgres(cluster.new_database())
     await db.write(stores.register)
     held = [await db.write(stores.hold, number) for number in range(max(COUNTS))]
-    engine = await turns.engine_on(db, folder)
-    opened = [(await engine.open(Opening(source="api"))).session.id for _ in held]
+    engine = await engine_turns.engine_on(db, folder)
+    opened = [(await engine.open(OpenRequest(source="api"))).session.id for _ in held]
     with _plain(cluster.new_database()) as plain:
         contest: dict[str, Contestant] = {}
         for count in COUNTS:
@@ -59,6 +62,7 @@ async def _speed(cluster: Cluster, folder: Path, rounds: int, appends: int) -> l
                 f"{OURS} {count}": partial(stores.appends, db, held[:count], each),
                 f"{SAME} {count}": partial(_at_once, plain.appending(count), each),
                 f"{BARE} {count}": partial(_at_once, plain.inserting(count), each),
+                f"{PIPELINED} {count}": partial(_at_once, [plain.pipelining(count)], each),
                 f"{TURNS} {count}": partial(_turns, engine, opened[:count], few),
                 f"{PAIRS} {count}": partial(_at_once, plain.in_pairs(count), few),
             }
@@ -81,12 +85,22 @@ def _figures(results: list[Round], count: int) -> list[Figure]:
     return [
         Figure(what=f"appends, {who}", value=append, beside=SAME, judged=beside(OURS, SAME), goal=goal),
         Figure(what=f"appends, {who}", value=append, beside=BARE, judged=beside(OURS, BARE)),
+        Figure(
+            what=f"appends, {who}",
+            value=append,
+            beside=PIPELINED,
+            judged=beside(OURS, PIPELINED) / count,
+            goal=Goal("≥", 0.5) if count == max(COUNTS) else None,
+        ),
         Figure(what=f"turns, {who}", value=turn, beside=PAIRS, judged=beside(TURNS, PAIRS)),
         *(Figure(what=f"{name}, {who}", value=f"{of(name)}/s") for name in (SAME, BARE, PAIRS)),
+        Figure(
+            what=f"{PIPELINED}, {count} a commit", value=f"{median(results, f'{PIPELINED} {count}') * count:,.0f}/s"
+        ),
     ]
 
 
-class Untold(PlainTransaction):
+class Untold(NamedQueryTransaction):
     """The statements of a repository on a plain connection."""
 
     def notify(self, topic: str) -> None:
@@ -111,6 +125,9 @@ class Plain:
     def inserting(self, count: int) -> list[Work]:
         return [partial(_insert, link) for link in self._links[:count]]
 
+    def pipelining(self, count: int) -> Work:
+        return partial(_insert_in_groups, self._links[0], count)
+
     def _first(self, count: int) -> list[tuple[Link, Lease]]:
         return list(zip(self._links, self._held, strict=True))[:count]
 
@@ -120,7 +137,7 @@ def _plain(url: str) -> Iterator[Plain]:
     links: list[Link] = []
     try:
         links += [connect(url) for _ in range(max(COUNTS))]
-        postgres_migrate.bring_up(links[0], url)
+        migrate.migrate_store(links[0], url)
         links[0].execute("CREATE TABLE bare (id BIGSERIAL PRIMARY KEY, body TEXT NOT NULL)")
         yield Plain(links)
     finally:
@@ -151,8 +168,15 @@ def _insert(link: Link, count: int) -> None:
         link.execute("INSERT INTO bare (body) VALUES (%s)", (encode(texts.said(number)),))
 
 
+def _insert_in_groups(link: Link, size: int, count: int) -> None:
+    for first in range(count):
+        with link.pipeline(), link.transaction():
+            for number in range(first, first + size):
+                link.execute("INSERT INTO bare (body) VALUES (%s)", (encode(texts.said(number)),))
+
+
 async def _turns(engine: Engine, session_ids: list[str], each: int) -> float:
-    return 1 / await turns.timed(engine, session_ids, each)
+    return 1 / await engine_turns.timed(engine, session_ids, each)
 
 
 async def _at_once(works: list[Work], each: int) -> float:

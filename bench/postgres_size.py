@@ -5,10 +5,10 @@ from pathlib import Path
 from bench import stores, texts
 from bench.figures import Figure, Goal
 from holdfast.model.event import SessionOpened
-from holdfast.store import log, sessions
 from holdfast.store.database import Transaction
-from holdfast.store.postgres import open_postgres
-from holdfast.store.postgres_search import open_table
+from holdfast.store.postgres.driver import open_postgres
+from holdfast.store.postgres.search import open_table
+from holdfast.store.repos import log, sessions
 from tests.postgres.cluster import Cluster, name_of
 
 SESSIONS = 200
@@ -45,6 +45,7 @@ async def measure(cluster: Cluster, folder: Path) -> list[Figure]:
             value=f"{sum(tidied.values()):,.0f}; as written {sum(as_written.values()):,.0f}",
             judged=sum(tidied.values()),
             goal=Goal("≤", 3_000, " B"),
+            kind="disk",
         ),
         *(Figure(what=f"  {part}", value=f"{size:,.0f}; {as_written[part]:,.0f}") for part, size in tidied.items()),
         Figure(what="bytes per session beside its messages", value=f"{int(str(row)) / SESSIONS:,.0f}"),

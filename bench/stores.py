@@ -7,11 +7,11 @@ from pathlib import Path
 
 from bench import texts
 from holdfast.model.event import Event, SessionOpened
-from holdfast.model.identity import Identity
-from holdfast.store import leases, log, sessions, workers
+from holdfast.model.process_identity import Identity
 from holdfast.store.database import Database, Transaction
-from holdfast.store.leases import Lease
-from holdfast.store.sqlite import SqliteDatabase, open_sqlite
+from holdfast.store.repos import leases, log, sessions, workers
+from holdfast.store.repos.leases import Lease
+from holdfast.store.sqlite.driver import SqliteDatabase, open_sqlite
 
 WORKER = "worker-bench"
 AT_ONCE = 500

@@ -39,9 +39,14 @@ def text(number: int) -> str:
 
 def said(number: int) -> ModelSaid:
     """The nth message as the model's."""
+    return reply(text(number), f"turn-{number:020}")
+
+
+def reply(content: str, turn_id: str = "turn-bench") -> ModelSaid:
+    """A reply of the model with this text."""
     return ModelSaid(
-        turn_id=f"turn-{number:020}",
-        parts=(Text(text(number)),),
+        turn_id=turn_id,
+        parts=(Text(content),),
         model="scripted:bench",
         finish="stop",
         usage=Usage(tokens_in=250, tokens_out=250),

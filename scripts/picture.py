@@ -1,7 +1,7 @@
-"""Makes the pictures of the chat in docs/images: plays the scenes below for real, in homes of their own, and draws what the terminal showed.
+"""Makes the pictures of the chat in docs/images: types the scenes below into a real shell and draws what the terminal shows.
 
-Nothing in the pictures is made up: the first scene is played by the embedded model, the second by the scripted one, and
-the status line says so. If a scene does not go as it says here, no picture is written.
+The embedded model answers in the first scene and the scripted model in the second, as the status line shows. If a scene does
+not go as expected, no picture is made.
 """
 
 import fcntl
@@ -10,7 +10,6 @@ import os
 import re
 import select
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -27,107 +26,87 @@ from rich.style import Style
 from rich.text import Text
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
-WIDTH = 92
+WIDTH = 100
 ROWS = 60
 LIMIT_SECONDS = 120.0
 QUIET_SECONDS = 1.0
+KILL_AFTER_CHARACTERS = 850
+"""The chat is killed when it shows this many characters: the model is then writing the second paragraph."""
+PROMPT = r"\[\e[1;32m\]$\[\e[0m\] "
 FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)
-"""Fonts that would be fetched from elsewhere; the reader's own monospaced one does as well."""
+"""Web fonts, which are removed; the picture uses the reader's own monospaced font."""
 FAINT = re.compile(rb"\x1b\[(?:0;)?2m")
 COLORS = {"brown": "yellow", "brightbrown": "bright_yellow", "brightblack": "bright_black"}
-CTRL_C, CTRL_D = "\x03", "\x04"
 
 
-class Stage:
-    """One terminal, in which programs are started one after another."""
+class Terminal:
+    """A terminal with an interactive shell, whose home is a temporary directory."""
 
     def __init__(self) -> None:
         self._home = tempfile.mkdtemp(prefix="holdfast-picture-")
         self._screen = pyte.Screen(WIDTH, ROWS)
         self._stream = pyte.ByteStream(self._screen)
-        self._ours = -1
-        self._child: subprocess.Popen[bytes] | None = None
-
-    def start(self, command: str, **environment: str) -> None:
-        """Type a command at a shell's prompt."""
-        self._write(f"\x1b[1;32m$ {command}\x1b[0m\r\n".encode())
         self._ours, theirs = os.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, WIDTH, 0, 0))
-        commands = str(Path(sys.executable).parent)
-        known = {"HOME": self._home, "PATH": f"{commands}:{os.environ['PATH']}", "TERM": "xterm-256color"}
-        self._child = subprocess.Popen(
-            ["setsid", "--ctty", "bash", "-c", f"exec {command}"],
+        environment = {
+            "HOME": self._home,
+            "LANG": "C.UTF-8",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PS1": PROMPT,
+            "SHELL": "/bin/bash",
+            "TERM": "xterm-256color",
+        }
+        self._shell = subprocess.Popen(
+            ["setsid", "--ctty", "bash", "--norc", "--noprofile", "-i"],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             cwd=self._home,
-            env={**known, "LANG": "C.UTF-8", **environment},
+            env=environment,
         )
         os.close(theirs)
 
-    def press(self, keys: str) -> None:
-        os.write(self._ours, keys.encode())
+    def type(self, line: str) -> None:
+        os.write(self._ours, f"{line}\r".encode())
 
     def see(self, words: str) -> None:
+        """Wait until the terminal shows these words."""
         self._until(lambda: words in " ".join(" ".join(self._screen.display).split()), words)
 
-    def see_letters(self, count: int) -> None:
-        """Wait until the terminal shows so many letters."""
-        self._until(lambda: sum(len(line.strip()) for line in self._screen.display) >= count, f"{count} letters")
+    def see_characters(self, count: int) -> None:
+        """Wait until the terminal shows at least `count` characters."""
+        self._until(lambda: sum(len(line.strip()) for line in self._screen.display) >= count, f"{count} characters")
 
     def _until(self, true: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + LIMIT_SECONDS
         while not true():
             if time.monotonic() > end or not self._read(0.1):
                 shown = "\n".join(self._screen.display)
-                sys.exit(f"never saw {what!r}; no picture was written. The terminal shows:\n{shown}")
+                sys.exit(f"never saw {what!r}; no picture was made. The terminal shows:\n{shown}")
 
     def _read(self, seconds: float) -> bool:
         try:
             if select.select([self._ours], [], [], seconds)[0]:
-                self._write(os.read(self._ours, 65536))
-        except OSError:  # how Linux says that the other end of a terminal is closed
+                data = os.read(self._ours, 65536)
+                self._stream.feed(FAINT.sub(b"\x1b[90m", data))  # pyte does not support faint text
+        except OSError:  # Linux reports a closed terminal as an error
             return False
         return True
-
-    def _write(self, data: bytes) -> None:
-        self._stream.feed(FAINT.sub(b"\x1b[90m", data))  # pyte knows no faint letters
-
-    def kill(self) -> None:
-        assert self._child is not None
-        self._child.send_signal(signal.SIGKILL)
-        self._end(-signal.SIGKILL)
-        # What was drawn stays, and the shell goes on below it.
-        self._write(b"\x1b[%d;1H\x1b[J\x1b[1;31mKilled\x1b[0m\r\n\r\n" % (self._last_row() + 1))
-
-    def leave(self) -> None:
-        self.press(CTRL_D)
-        self._end(0)
-
-    def _last_row(self) -> int:
-        return max(n for n, line in enumerate(self._screen.display, 1) if line.strip())
-
-    def _end(self, code: int) -> None:
-        assert self._child is not None
-        while self._read(0.2) and self._child.poll() is None:
-            pass
-        if self._child.wait(LIMIT_SECONDS) != code:
-            sys.exit(f"it ended with {self._child.returncode}, not {code}; no picture was written")
-        os.close(self._ours)
 
     def settle(self) -> None:
         """Wait until nothing more is drawn."""
         end = time.monotonic() + LIMIT_SECONDS
         while select.select([self._ours], [], [], QUIET_SECONDS)[0] and self._read(0):
             if time.monotonic() > end:
-                sys.exit("the terminal does not come to rest; no picture was written")
+                sys.exit("the terminal keeps changing; no picture was made")
 
-    def make_folder(self, name: str) -> None:
+    def make_directory(self, name: str) -> None:
         Path(self._home, name).mkdir()
 
     def draw(self, name: str) -> None:
         console = Console(record=True, width=WIDTH, file=sys.stderr, force_terminal=True)
-        for row in range(self._last_row()):
+        last = max(n for n, line in enumerate(self._screen.display, 1) if line.strip())
+        for row in range(last):
             chars = [self._screen.buffer[row][column] for column in range(WIDTH)]
             line = Text()
             for style, run in itertools.groupby(chars, _style):
@@ -138,9 +117,8 @@ class Stage:
         (IMAGES / name).write_text(FONTS.sub("", console.export_svg(title="holdfast")), "utf-8")
 
     def close(self) -> None:
-        if self._child is not None and self._child.poll() is None:
-            self._child.kill()
-            self._child.wait()
+        os.close(self._ours)  # a hang-up ends the shell and its programs
+        self._shell.wait(LIMIT_SECONDS)
         shutil.rmtree(self._home)
 
 
@@ -155,45 +133,46 @@ def _style(char: Char) -> Style:
     )
 
 
-def killed(stage: Stage) -> None:
-    """A chat is killed in mid-sentence, and goes on."""
-    stage.start("holdfast")
-    stage.see("❯")
-    stage.press("What is the capital of France?\r")
-    stage.see("· What is the capital of France?")
-    stage.press("Tell me a story about that city.\r")
-    stage.see_letters(900)
-    stage.kill()
-    stage.start("holdfast chat --continue")
-    stage.see("Go on with it?")
-    stage.settle()
+def play_kill(terminal: Terminal) -> None:
+    """A chat is killed while the model answers, and resumed."""
+    terminal.see("$")
+    terminal.type("holdfast")
+    terminal.see("new session")
+    terminal.type("Tell me a story about a lighthouse keeper.")
+    terminal.see_characters(KILL_AFTER_CHARACTERS)
+    terminal.type("!kill -9 $PPID")
+    terminal.see("Killed $")
+    terminal.type("holdfast --continue")
+    terminal.see("Resume it?")
+    terminal.settle()
 
 
-def asked(stage: Stage) -> None:
-    """A tool runs, another one is asked about, and words wait meanwhile."""
-    stage.make_folder("old-builds")
-    stage.start("holdfast", HOLDFAST_MODEL="scripted:tools")
-    stage.see("❯")
-    stage.press('use tool terminal {"command": "seq 1 200"}\r')
-    stage.see("done:")
-    stage.press('use tool terminal {"command": "rm -rf old-builds"}\r')
-    stage.see("Allow it?")
-    stage.press("/busy\r")
-    stage.see("they end the turn that runs")
-    stage.settle()
+def play_approval(terminal: Terminal) -> None:
+    """A tool runs, another call waits for approval, and a slash command is used meanwhile."""
+    terminal.make_directory("old-builds")
+    terminal.see("$")
+    terminal.type("holdfast --model scripted:tools")
+    terminal.see("new session")
+    terminal.type('use tool terminal {"command": "seq 1 200"}')
+    terminal.see("done:")
+    terminal.type('use tool terminal {"command": "rm -rf old-builds"}')
+    terminal.see("Allow this?")
+    terminal.type("/busy")
+    terminal.see("is sent at once")
+    terminal.settle()
 
 
-SCENES = {"chat.svg": killed, "chat-tools.svg": asked}
+SCENES = {"chat.svg": play_kill, "chat-tools.svg": play_approval}
 
 
 def main() -> None:
-    for name, scene in SCENES.items():
-        stage = Stage()
+    for name in sys.argv[1:] or SCENES:
+        terminal = Terminal()
         try:
-            scene(stage)
-            stage.draw(name)
+            SCENES[name](terminal)
+            terminal.draw(name)
         finally:
-            stage.close()
+            terminal.close()
 
 
 if __name__ == "__main__":

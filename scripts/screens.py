@@ -1,4 +1,4 @@
-"""Makes the pictures of the dashboard in docs/images: fills a store with a made-up day, serves it for real, and looks at it with Chromium."""
+"""Makes the screenshots of the dashboard in docs/images: fills a store with an invented day, serves it, and opens it in Chromium."""
 
 import asyncio
 import re
@@ -15,16 +15,16 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import population  # noqa: E402 - the folder above must be known first
+from bench import population  # noqa: E402 - needs the path above
 from holdfast.model.times import MINUTE  # noqa: E402
-from holdfast.store import inbox, outbox, platforms, schedules  # noqa: E402
 from holdfast.store.database import Transaction  # noqa: E402
-from holdfast.store.inbox import Post  # noqa: E402
-from holdfast.store.schedules import Schedule, Slot  # noqa: E402
-from holdfast.store.sqlite import open_sqlite  # noqa: E402
+from holdfast.store.repos import inbox, outbox, platforms, schedules  # noqa: E402
+from holdfast.store.repos.inbox import NewInboundMessage  # noqa: E402
+from holdfast.store.repos.schedules import Schedule, ScheduleSlot  # noqa: E402
+from holdfast.store.sqlite.driver import open_sqlite  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
-KEY = "hfk-for-the-pictures"
+KEY = "hfk-for-the-screenshots"
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars"]
 WIDE, PHONE = {"width": 1360, "height": 850}, {"width": 390, "height": 800}
@@ -34,19 +34,26 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-def extras(tx: Transaction) -> None:
-    """A platform with a message that it could not deal with, and two schedules with a past."""
+def add_messages_and_schedules(tx: Transaction) -> None:
+    """Add a platform with a dead letter, and two schedules with past runs."""
     at = now()
     platforms.take(tx, "telegram", "worker-laptop", at=at - 90 * MINUTE)
-    platforms.note(tx, "telegram", "worker-laptop", "connected", at=at - 90 * MINUTE)
-    post = Post(
-        id="in-1", chat="4021", message="m", payload='{"sticker": {}}', digest="d", fault="a sticker has no words"
+    platforms.record_state(tx, "telegram", "worker-laptop", "connected", at=at - 90 * MINUTE)
+    post = NewInboundMessage(
+        id="in-1",
+        chat="4021",
+        message="m",
+        payload='{"sticker": {}}',
+        digest="d",
+        fault="unsupported message type: sticker",
     )
     inbox.put(tx, "telegram", [post], at=at - 12 * MINUTE)
-    outbox.put(tx, "out-1", outbox.Address("telegram", "4021"), outbox.Message(text="The build is green again."), at=at)
+    outbox.put(
+        tx, "out-1", outbox.Address("telegram", "4021"), outbox.OutboundMessage(text="The build is green again."), at=at
+    )
     for number, (cron, prompt) in enumerate(
         (
-            ("0 7 * * 1-5", "What happened over night? Summarise the alerts."),
+            ("0 7 * * 1-5", "Summarize last night's alerts."),
             ("30 18 * * 5", "Write the weekly report."),
         )
     ):
@@ -59,11 +66,11 @@ def extras(tx: Transaction) -> None:
             state: schedules.SlotState = (
                 "failed" if (place, number) == (4, 0) else "missed" if (place, number) == (7, 1) else "done"
             )
-            schedules.open_slot(tx, Slot(one.id, due, state, "", None, None, due, due))
+            schedules.open_slot(tx, ScheduleSlot(one.id, due, state, "", None, None, due, due))
 
 
 async def fill(home: Path) -> str:
-    """The store of a day; the session that shows the most."""
+    """Fill the store. Returns the id of the session to show."""
     database = await open_sqlite(home / "holdfast.db")
     for worker_id, kind in (("worker-laptop", "chat"), ("worker-nightly", "batch"), ("worker-office", "library")):
         await database.write(population.hire, worker_id, kind, now())
@@ -71,7 +78,7 @@ async def fill(home: Path) -> str:
     await database.write(population.busy, 3_000, 24, "worker-nightly", now())
     await database.write(population.busy, 3_100, 9, "worker-office", now())
     shown = await database.write(population.people_at_work, "worker-laptop", now())
-    await database.write(extras)
+    await database.write(add_messages_and_schedules)
     await database.close()
     return shown
 
@@ -83,14 +90,14 @@ def serving(home: Path) -> Iterator[str]:
     assert process.stdout is not None
     try:
         found = re.search(r"(http://\S+);", process.stdout.readline())
-        assert found is not None, "the server says where it is"
+        assert found is not None, "the server prints its URL"
         yield found[1]
     finally:
         process.terminate()
         process.wait()
 
 
-def enter(browser: Browser, url: str, *, dark: bool = False, phone: bool = False) -> Page:
+def log_in(browser: Browser, url: str, *, dark: bool = False, phone: bool = False) -> Page:
     context = browser.new_context(
         viewport=PHONE if phone else WIDE,  # type: ignore[arg-type] # a width and a height
         color_scheme="dark" if dark else "light",
@@ -105,10 +112,12 @@ def enter(browser: Browser, url: str, *, dark: bool = False, phone: bool = False
     return page
 
 
-def take(page: Page, url: str, path: str, name: str, *, ready: str = "#link:not(.off, .new)") -> None:
+def take_screenshot(
+    page: Page, url: str, path: str, name: str, *, ready: str = "#connection:not(.offline, .pending)"
+) -> None:
     page.goto(url + path)
     page.wait_for_selector(ready)
-    page.wait_for_timeout(2_500)  # for what moves to come to rest
+    page.wait_for_timeout(2_500)  # until the animations have settled
     page.screenshot(path=IMAGES / f"{name}.png")
 
 
@@ -122,12 +131,12 @@ def main() -> None:
         shown = asyncio.run(fill(home))
         with serving(home) as url, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-            light, dark, phone = enter(browser, url), enter(browser, url, dark=True), enter(browser, url, phone=True)
-            take(light, url, "/", "dashboard-sessions", ready="#census b")
-            take(light, url, f"/ui/s/{shown}", "dashboard-session")
-            take(dark, url, "/ui/space", "dashboard-space", ready="#sky[data-ready]")
-            take(dark, url, "/ui/health", "dashboard-health", ready=".uplot canvas")
-            take(phone, url, f"/ui/s/{shown}", "dashboard-phone")
+            light, dark, phone = log_in(browser, url), log_in(browser, url, dark=True), log_in(browser, url, phone=True)
+            take_screenshot(light, url, "/", "dashboard-sessions", ready="#counts b")
+            take_screenshot(light, url, f"/ui/s/{shown}", "dashboard-session")
+            take_screenshot(dark, url, "/ui/space", "dashboard-space", ready="#space-canvas[data-ready]")
+            take_screenshot(dark, url, "/ui/health", "dashboard-health", ready=".uplot canvas")
+            take_screenshot(phone, url, f"/ui/s/{shown}", "dashboard-phone")
             browser.close()
 
 

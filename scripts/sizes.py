@@ -1,4 +1,4 @@
-"""Lists modules and functions that are larger than the house style aims at. It informs; it never fails."""
+"""Lists modules and functions that exceed the size limits of the style guide. Never fails."""
 
 import ast
 from pathlib import Path
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def over(path: Path) -> list[str]:
-    """What in this file is over the marks, with its size."""
+    """The parts of a file that exceed the limits, with their sizes."""
     text = path.read_text("utf-8")
     name, lines = path.relative_to(ROOT), len(text.splitlines())
     found = [f"{lines:5} lines  {name}"] if lines > MODULE_LINES else []

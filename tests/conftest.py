@@ -1,11 +1,15 @@
-"""What every test may use: a clock that stands still, ids, a store of its own, workers. Nobody talks to the network."""
+"""What every test may use: a fake clock, ids, its own store, workers. No test uses the network."""
 
 import faulthandler
 import ipaddress
 import os
+import re
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +18,11 @@ from hypothesis import HealthCheck, settings
 
 import holdfast
 from holdfast.model.ids import WORKER, Ids
-from holdfast.store import workers
 from holdfast.store.database import Database
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import workers
 from tests.fakes.clock import FakeClock
+from tests.fakes.migrated import open_migrated
+from tests.sampling import TIER, TIERS
 
 if TYPE_CHECKING:
     from tests.gateway.mailserver import MailServer
@@ -26,12 +31,30 @@ NewWorker = Callable[..., Awaitable[str]]
 
 GRACE_SECONDS = 60.0
 TERMINAL = pytest.StashKey[int]()
+SHARED = pytest.StashKey[Path]()
+"""The directory that all workers share, in the process that started the run."""
+SHARED_FOLDER = "PYTEST_SHARED_FOLDER"
+TESTS = Path(__file__).parent
+PROCESS_FOLDERS = [
+    TESTS / name for name in ("api", "broker", "cli/chat", "crash", "dashboard", "fleet", "live", "postgres", "torture")
+]
+"""Every test in these needs processes, so that the fast tier need not even import them."""
+NOT_FAST = ("process", "crash", "clients", "slow")
+NOT_FAST_MODULE = re.compile(rf"^pytestmark = .*\bmark\.(?:{'|'.join(NOT_FAST)})\b", re.M)
+PROCESS_STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system", "pty.spawn")
 
-# How fast an example runs says something about the machine, not about the code.
-settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+# The duration of an example depends on the machine, not on the code.
+# The fast tier tries a tenth of the usual hundred.
+settings.register_profile(
+    "holdfast",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    max_examples=10 if TIER == "fast" else 100,
+)
 settings.load_profile("holdfast")
 
-# What tests start hears a hang-up and an interrupt, also if the tests themselves were started to outlive their terminal,
+# Programs that tests start receive SIGHUP and SIGINT, even if the tests themselves were started with nohup
 # or in the background.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -45,8 +68,8 @@ def _is_loopback(host: object) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def refuse_strangers(event: str, args: tuple[object, ...]) -> None:
-    """Let a test talk to this machine only. An audit hook sees every connection that Python code makes, whoever makes it."""
+def refuse_other_machines(event: str, args: tuple[object, ...]) -> None:
+    """Let a test connect to this machine only. An audit hook sees every connection that Python code makes."""
     if event in ("socket.connect", "socket.sendto"):
         address = args[1]
         host = address[0] if isinstance(address, tuple) else None  # any other kind of address is of this machine
@@ -60,19 +83,87 @@ def refuse_strangers(event: str, args: tuple[object, ...]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TERMINAL] = os.dup(2)  # what is written to the old one during a test is captured
+    if SHARED_FOLDER not in os.environ:
+        config.stash[SHARED] = Path(tempfile.gettempdir()) / f"holdfast-tests-{os.getpid()}"
+        os.environ[SHARED_FOLDER] = str(config.stash[SHARED])
     if config.getoption("markexpr").strip() != "live":
-        sys.addaudithook(refuse_strangers)
+        sys.addaudithook(refuse_other_machines)
+    if TIER == "fast":
+        sys.addaudithook(refuse_processes)
+
+
+def refuse_processes(event: str, args: tuple[object, ...]) -> None:
+    """Let no test of the fast tier start a process. pytest-xdist started its own before this was installed."""
+    if event in PROCESS_STARTS and "PYTEST_CURRENT_TEST" in os.environ:
+        raise PermissionError(f"{event}: the fast tier starts no processes; mark this test with pytest.mark.process")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Do not import modules that have no test in the fast tier."""
+    if TIER != "fast":
+        return None
+    whole_module = collection_path.suffix == ".py" and NOT_FAST_MODULE.search(collection_path.read_text("utf-8"))
+    return True if collection_path in PROCESS_FOLDERS or whole_module else None
+
+
+def first_tier(item: pytest.Item) -> str:
+    """The smallest tier that runs a test; the larger ones run it too."""
+    if item.get_closest_marker("soak"):
+        return "soak"
+    return "test" if needs_process(item.path) or any(item.get_closest_marker(name) for name in NOT_FAST) else "fast"
+
+
+@cache
+def needs_process(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in PROCESS_FOLDERS)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (kept if TIERS.index(first_tier(item)) <= TIERS.index(TIER) else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    items[:] = longest_first(kept, getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+def longest_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Begin each worker's share with modules that have a longer time limit, so that no long test is left for the end.
+
+    pytest-xdist gives each worker one part of the list, all of equal length. A module stays together: its tests share
+    servers.
+    """
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    limits = {path: max(map(time_limit, inside)) for path, inside in modules.items()}
+    usual = min(limits.values(), default=0.0)
+    long = sorted((path for path in modules if limits[path] > usual), key=lambda path: -limits[path])
+    rest = [item for path in modules if limits[path] == usual for item in modules[path]]
+    ordered: list[pytest.Item] = []
+    for worker in range(workers):
+        share = len(items) * (worker + 1) // workers
+        for path in long[worker::workers]:
+            ordered += modules[path]
+        missing = max(0, share - len(ordered))
+        ordered += rest[:missing]
+        rest = rest[missing:]
+    return ordered + rest
+
+
+def time_limit(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0] if marker else item.config.getini("timeout"))
 
 
 def watch(item: pytest.Item) -> None:
-    """End this process, and say where it stood, if the test goes on long after its time.
+    """End this process and print its stack if the test continues long after its time limit.
 
-    The time limit itself is a signal, which is not heard as long as a library keeps Python to itself, and is spent after
+    The time limit itself is a signal, which is not handled while a library blocks the interpreter, and is used up after
     a failure.
     """
-    marker = item.get_closest_marker("timeout")
-    limit = float(marker.args[0] if marker else item.config.getini("timeout"))
-    faulthandler.dump_traceback_later(limit + GRACE_SECONDS, exit=True, file=item.config.stash[TERMINAL])
+    faulthandler.dump_traceback_later(time_limit(item) + GRACE_SECONDS, exit=True, file=item.config.stash[TERMINAL])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -86,26 +177,33 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    watch(item)  # again: pytest calls it off when a test fails
+    watch(item)  # again: pytest cancels it when a test fails
 
 
-def pytest_sessionfinish() -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The process that started the run ends what its workers shared, after they have ended."""
     if (module := sys.modules.get("tests.postgres.cluster")) is not None:
         module.remove_all()
+    shared = session.config.stash.get(SHARED, None)
+    if shared is not None and shared.exists():
+        from tests.gateway import synapse
+
+        synapse.stop_shared(shared)
+        shutil.rmtree(shared)
 
 
 @pytest.fixture(scope="session")
-def homeserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Matrix server, for all who need one: it takes seconds to start."""
+def homeserver() -> str:
+    """A Matrix server, one for all workers: it takes seconds to start."""
     from tests.gateway import synapse
 
-    with synapse.running(tmp_path_factory.mktemp("synapse")) as url:
-        yield url
+    return synapse.shared(Path(os.environ[SHARED_FOLDER]))
 
 
 @pytest.fixture(scope="session")
 def mailserver() -> Iterator["MailServer"]:
-    """A mail server, for all who need one."""
+    """A mail server, shared by the tests."""
     from tests.gateway import mailserver
 
     with mailserver.running() as running:
@@ -124,8 +222,8 @@ def ids(clock: FakeClock) -> Ids:
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    """A real store, empty, in a folder of its own."""
-    opened = await open_sqlite(tmp_path / "home" / "holdfast.db")
+    """A real, empty store in its own directory."""
+    opened = await open_migrated(tmp_path / "home" / "holdfast.db")
     yield opened
     await opened.close()
 

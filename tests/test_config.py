@@ -1,4 +1,4 @@
-"""Settings: defaults, then the file, then the environment; nonsense stops the start and is named."""
+"""Settings: defaults, then the file, then the environment; an invalid setting stops the start and is named."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import config
-from holdfast.assemble import policies
 from holdfast.model.errors import Invalid
 from holdfast.settings import DEFAULT_MODELS, EMBEDDED_MODEL, Secret, Settings
+from holdfast.wiring.engine import reset_policies
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_the_process_reads_its_own_environment(monkeypatch: pytest.MonkeyPatch, 
     assert (settings.home, settings.model) == (home, "scripted:echo")
 
 
-def test_the_home_is_the_option_then_the_variable_then_the_usual_place(tmp_path: Path) -> None:
+def test_the_home_is_the_option_then_the_variable_then_the_default(tmp_path: Path) -> None:
     env = {"HOME": "/somebody", "HOLDFAST_HOME": str(tmp_path / "variable")}
 
     assert config.read(env, tmp_path / "option").home == tmp_path / "option"
@@ -67,6 +67,7 @@ def test_the_home_is_the_option_then_the_variable_then_the_usual_place(tmp_path:
         ("HOLDFAST_MODEL", "scripted:a", 'model = "scripted:b"', lambda s: s.model),
         ("HOLDFAST_LOG", "debug", 'log = "error"', lambda s: s.log),
         ("HOLDFAST_CONTEXT_TOKENS", "1000", "[context]\nwindow = 2000", lambda s: str(s.context.window)),
+        ("HOLDFAST_WORKDIR", "/a", '[terminal]\nworkdir = "/b"', lambda s: s.terminal.workdir),
         ("HOLDFAST_API_KEY", "aaaaaa", '[api]\nkey = "bbbbbb"', lambda s: s.api.key.reveal()),
         (
             "OPENAI_BASE_URL",
@@ -90,13 +91,13 @@ def test_the_environment_wins_over_the_file_and_an_empty_variable_does_not_count
     assert get(read(home, text, **{variable: ""})) == get(read(home, text)) != value
 
 
-def test_every_variable_that_overrides_a_setting_is_tried_above() -> None:
+def test_every_variable_that_overrides_a_setting_is_tested() -> None:
     marks = test_the_environment_wins_over_the_file_and_an_empty_variable_does_not_count.pytestmark
 
     assert {row[0] for row in marks[0].args[1]} == config.ENVIRONMENT.keys()
 
 
-def test_a_mark_that_an_editor_put_before_the_first_line_is_no_setting(home: Path) -> None:
+def test_a_byte_order_mark_is_ignored(home: Path) -> None:
     assert read(home, '\ufeffmodel = "scripted:marked"').model == "scripted:marked"
 
 
@@ -225,7 +226,7 @@ def test_every_section_of_the_file_is_read(home: Path) -> None:
         ("[reset.channels.telegram]\nhour = 6", {}, ["reset.channels.telegram.hour", "at_hour"]),
         ("[processes]\non_reset = 'kill'", {}, ["processes.on_reset", "stop, keep, warn"]),
         ("[api]\nport = 70000", {}, ["api.port", "65535"]),
-        ("[api]\nkey = ''", {}, ["api.key", "not empty"]),
+        ("[api]\nkey = ''", {}, ["api.key", "non-empty"]),
         ("[agent]\nbusy = 'panic'", {}, ["agent.busy", "queue, steer, interrupt"]),
         ("[agent]\nmax_steps = true", {}, ["agent.max_steps", "int"]),
         ("[models.openai]\nbase_url = 'localhost:1'", {}, ["models.openai.base_url", "http://"]),
@@ -244,7 +245,7 @@ def test_every_section_of_the_file_is_read(home: Path) -> None:
         ("", {"OPENAI_BASE_URL": "ftp://x"}, ["OPENAI_BASE_URL", "http://"]),
     ],
 )
-def test_what_is_misspelt_or_malformed_is_named_with_what_is_known(
+def test_a_misspelt_or_malformed_setting_is_named_with_the_known_ones(
     home: Path, text: str, env: dict[str, str], says: list[str]
 ) -> None:
     with pytest.raises(Invalid) as caught:
@@ -264,7 +265,7 @@ def test_a_file_that_cannot_be_read_stops_the_start(home: Path) -> None:
     (home / "config.toml").mkdir()
     with pytest.raises(Invalid, match="Is a directory"):
         config.read({}, home)
-    with pytest.raises(Invalid, match="is a file, not a folder"):
+    with pytest.raises(Invalid, match="is a file"):
         config.read({}, Path(__file__))
 
 
@@ -280,7 +281,7 @@ def test_a_channel_changes_what_it_names_and_keeps_the_rest(home: Path) -> None:
         at_hour = 0
         """
 
-    found = policies(read(home, text), "")
+    found = reset_policies(read(home, text), "")
 
     assert [(one.mode, one.idle_minutes, one.at_hour) for one in (found.default, *found.channels.values())] == [
         ("daily", 120, 4),
@@ -293,7 +294,7 @@ def test_a_background_process_may_use_holdfast_itself(home: Path) -> None:
     assert read(home, HOLDFAST_PROCESS="proc-1").model == EMBEDDED_MODEL
 
 
-def test_other_programs_and_our_own_tests_may_have_variables_too(home: Path) -> None:
+def test_other_variables_are_allowed(home: Path) -> None:
     assert read(home, HOLDFAST_TEST_ROUNDS="5", OPENAI_ORGANIZATION="x", PATH="/bin").model == EMBEDDED_MODEL
 
 
@@ -315,14 +316,14 @@ headers = { T = "hush-header" }
 """
 
 
-def test_no_secret_is_in_what_is_shown(home: Path) -> None:
+def test_no_secret_is_shown(home: Path) -> None:
     settings = read(home, SECRETS, ANTHROPIC_API_KEY="hush-variable")
     secret = set(re.findall(r"hush-\w+", SECRETS)) | {"hush-variable"}
 
-    for shown in (settings, settings.shown(), settings.mcp, settings.gateway, settings.models, settings.api):
+    for shown in (settings, settings.display_values(), settings.mcp, settings.gateway, settings.models, settings.api):
         assert "hush" not in f"{shown!r} {shown}"
     assert secret <= set(settings.secrets())
-    shown = settings.shown()
+    shown = settings.display_values()
     assert (shown["models.openai.api_key"], shown["models.anthropic.api_key"]) == ("set", "set")
     assert shown["gateway.platforms.telegram"] == ["token"]
 
@@ -335,8 +336,28 @@ def test_a_file_with_secrets_that_others_can_read_is_warned_about(home: Path, mo
     assert bool(config.read({}, home).warnings) is warned
 
 
-def test_a_file_without_secrets_may_be_read_by_anybody(home: Path) -> None:
+def test_a_file_without_secrets_may_be_readable_by_others(home: Path) -> None:
     read(home, 'model = "scripted:x"')
     (home / "config.toml").chmod(0o644)
 
     assert config.read({}, home).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("store", "expected"),
+    [
+        ("postgresql://bob@db/x", "postgresql://bob@db/x?password=a%20b"),
+        ("postgresql://bob@db/x?sslmode=require", "postgresql://bob@db/x?sslmode=require&password=a%20b"),
+        ("postgresql://bob:own@db/x", "postgresql://bob:own@db/x"),
+        ("postgresql://db/x?password=own", "postgresql://db/x?password=own"),
+        ("sqlite:///x.db", "sqlite:///x.db"),
+    ],
+)
+def test_the_password_from_the_environment_is_added_to_the_url_of_the_store(
+    home: Path, store: str, expected: str
+) -> None:
+    """The variable is gone from the environment when the driver would look for it."""
+    settings = config.read({"HOLDFAST_STORE": store, "PGPASSWORD": "a b"}, home)
+
+    assert settings.store == expected
+    assert "a%20b" not in str(settings.display_values())

@@ -1,4 +1,4 @@
-"""Everything a user can type, set or be told is documented, and nothing is documented that is not there."""
+"""Every command, setting and error is documented, and nothing is documented that does not exist."""
 
 import re
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from holdfast.broker.admin import Seen
+from holdfast.broker.admin import UserStatus
 from holdfast.cli.errors import EXIT
 from holdfast.cli.main import cli
 from holdfast.config import ENVIRONMENT, KNOWN_VARIABLES
-from holdfast.settings import paths
+from holdfast.settings import list_setting_names
 
 DOCS = Path(__file__).parent.parent / "docs"
 EVERYWHERE = {"--home", "--help", "--version"}
@@ -67,7 +67,7 @@ def test_every_option_is_documented_with_its_command_and_no_other() -> None:
 
 
 def test_the_options_of_every_command_are_documented() -> None:
-    text = (DOCS / "commands.md").read_text().partition("## Talking")[0]
+    text = (DOCS / "commands.md").read_text().partition("## Chat, run and serve")[0]
 
     assert options(cli) | {"--help"} == EVERYWHERE
     assert set(re.findall(r"--[a-z]+", text)) - {"--json"} == EVERYWHERE
@@ -78,7 +78,7 @@ def test_every_setting_is_documented_and_every_documented_setting_exists() -> No
     variables = [name for name in named if name.isupper()]
     settings = [name for name in named if not name.isupper()]
 
-    assert sorted(settings) == sorted(paths())
+    assert sorted(settings) == sorted(list_setting_names())
     assert sorted(variables) == sorted({*KNOWN_VARIABLES, *ENVIRONMENT})
 
 
@@ -89,7 +89,7 @@ def test_each_variable_is_documented_with_what_it_sets() -> None:
         assert documented[variable] == path
 
 
-def test_the_example_of_a_file_is_one() -> None:
+def test_the_example_file_is_valid() -> None:
     import tomllib
 
     import msgspec
@@ -111,16 +111,34 @@ def test_every_error_code_is_documented_with_its_exit_status() -> None:
     assert documented == EXIT
 
 
-def test_every_page_that_is_linked_to_exists() -> None:
-    for page in DOCS.glob("*.md"):
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of this page may name, by the rule of repository hosts."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_leads_to_a_file_and_a_heading_that_exist() -> None:
+    for page in [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]:
+        text = page.read_text("utf-8")
+        for link in [*re.findall(r"\]\(([^):]+)\)", text), *re.findall(r'src="([^":]+)"', text)]:
+            name, _, anchor = link.partition("#")
+            target = page.parent / name if name else page
+            assert target.exists(), f"{page.name} links to {name}"
+            assert not anchor or anchor in anchors(target), f"{page.name} links to {link}"
 
 
 def test_the_readme_leads_to_every_page() -> None:
     readme = (DOCS.parent / "README.md").read_text()
 
     assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in readme] == []
+
+
+def test_the_navigation_of_the_site_names_every_page_once() -> None:
+    site = (DOCS.parent / "mkdocs.yml").read_text("utf-8")
+    named = re.findall(r": (\S+\.md)$", site.partition("\nnav:\n")[2], flags=re.MULTILINE)
+    outside = {"index.md", "AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "decisions/README.md"}
+
+    assert sorted(named) == sorted({page.name for page in DOCS.glob("*.md")} | outside)
 
 
 def test_the_list_of_decisions_leads_to_each_of_them() -> None:
@@ -134,4 +152,15 @@ def test_every_field_of_the_users_of_a_broker_is_documented() -> None:
     told = sections((DOCS / "commands.md").read_text("utf-8"))["broker status"]
     listed = told.partition('"users": [{')[2].partition("}]")[0]
 
-    assert re.findall(r'"(\w+)"', listed) == list(Seen.__struct_fields__)
+    assert re.findall(r'"(\w+)"', listed) == list(UserStatus.__struct_fields__)
+
+
+def test_the_glossary_is_short_and_every_term_is_used() -> None:
+    """A new reader can read it in two minutes, and each term occurs in the code or in another document."""
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", (DOCS / "words.md").read_text("utf-8"), flags=re.MULTILINE)
+    pages = [page for page in DOCS.rglob("*.md") if page.name != "words.md"]
+    sources = [path for path in (DOCS.parent / "src").rglob("*") if path.suffix in {".py", ".sql", ".md", ".html"}]
+    text = re.sub(r"[\s_]+", " ", " ".join(path.read_text("utf-8") for path in (*pages, *sources)).lower())
+
+    assert 0 < len(terms) <= 25
+    assert [term for term in terms if not re.search(rf"\b{re.escape(term)}", text)] == []

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from holdfast.model import entry, event, message
+from holdfast.model.approval import Proposal
 from holdfast.model.entry import decode, encode, link
-from holdfast.model.event import KIND_OF, KINDS, Offer, Terms, Usage
+from holdfast.model.event import KIND_OF, KINDS, ClientTool, RequestOptions, Usage
+from holdfast.model.finding import Finding
 
 TEXT = (Path(__file__).parent.parent / "docs" / "events.md").read_text("utf-8")
 PARTS = {msgspec.inspect.type_info(part).tag: part for part in get_args(message.Part)}
@@ -18,7 +20,7 @@ NAMED = {frozenset(get_args(message.Part)): "part", frozenset(get_args(message.C
 
 
 def section(title: str, text: str = TEXT) -> str:
-    """What stands under a heading of the second level."""
+    """The text under a heading of the second level."""
     _, _, rest = text.partition(f"\n## {title}\n")
     assert rest, f"docs/events.md has no section {title!r}"
     return rest.partition("\n## ")[0]
@@ -37,7 +39,7 @@ def fields(text: str) -> list[tuple[str, str, str]]:
 
 
 def expected(cls: type) -> list[tuple[str, str, str]]:
-    """The fields of a struct in the words of the document."""
+    """The fields of a struct as the document writes them."""
     return [(f.encode_name, words(f.type), default(f)) for f in msgspec.inspect.type_info(cls).fields]
 
 
@@ -60,7 +62,7 @@ def words(kind: msgspec.inspect.Type) -> str:
         case msgspec.inspect.VarTupleType(item):
             return f"list of {words(item)}s"
         case msgspec.inspect.StructType(cls=cls):
-            return cls.__name__.lower()
+            return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
         case msgspec.inspect.UnionType(types):
             structs = frozenset(t.cls for t in types if isinstance(t, msgspec.inspect.StructType))
             if structs:
@@ -95,8 +97,17 @@ def test_content_parts_are_named() -> None:
     assert re.findall(r"`(\w+)`", named[1]) == [tag for tag, cls in PARTS.items() if cls in get_args(message.Content)]
 
 
-@pytest.mark.parametrize(("title", "cls"), [("Usage", Usage), ("Terms", Terms), ("Offers", Offer)])
-def test_what_several_kinds_hold_is_that_of_the_code(title: str, cls: type) -> None:
+@pytest.mark.parametrize(
+    ("title", "cls"),
+    [
+        ("Usage", Usage),
+        ("Request options", RequestOptions),
+        ("Client tools", ClientTool),
+        ("Proposals", Proposal),
+        ("Findings", Finding),
+    ],
+)
+def test_shared_fields_are_those_of_the_code(title: str, cls: type) -> None:
     assert fields(section(title)) == expected(cls)
 
 
@@ -106,7 +117,7 @@ def test_annotations_are_named() -> None:
     assert re.findall(r"`(\w+)`", named[1]) == sorted(KIND_OF[cls] for cls in event.ANNOTATIONS)
 
 
-def test_version_limits_and_beginning_are_those_of_the_code() -> None:
+def test_version_limits_and_genesis_are_those_of_the_code() -> None:
     assert f"This is version {entry.FORMAT} of the format." in TEXT
     assert f"{entry.MAX_BODY_BYTES // 2**20} MiB" in TEXT
     assert f"`{entry.GENESIS}`" in TEXT
@@ -118,7 +129,7 @@ def example() -> list[dict[str, str]]:
     return [dict(zip(("seq", "kind", "at", "body", "hash"), row, strict=True)) for row in rows]
 
 
-def test_the_worked_example_is_chained_as_the_code_chains() -> None:
+def test_the_worked_example_has_the_hashes_of_the_code() -> None:
     previous = entry.GENESIS
     for row in example():
         previous = link(previous, row["kind"], int(row["at"]), row["body"])
@@ -126,11 +137,12 @@ def test_the_worked_example_is_chained_as_the_code_chains() -> None:
         assert previous == row["hash"], row["seq"]
 
 
-def test_the_worked_example_is_written_as_the_code_writes() -> None:
+def test_the_worked_example_is_serialized_as_by_the_code() -> None:
     for row in example():
         assert encode(decode(row["kind"], row["body"])) == row["body"]
 
 
+@pytest.mark.process
 def test_the_commands_of_the_worked_example_print_its_hashes() -> None:
     commands, printed = re.findall(
         r"^```(?:sh|text)\n((?:printf|[0-9a-f]{64}).+?)^```$", TEXT, re.MULTILINE | re.DOTALL

@@ -1,4 +1,4 @@
-"""The program's own log: private, bounded, without secrets; and a terminal that stays quiet."""
+"""The program's own log: private, bounded, without secrets; and a terminal that shows only warnings."""
 
 import logging
 import subprocess
@@ -16,7 +16,7 @@ log = logging.getLogger("holdfast.somewhere")
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "home"
-    logs.take_down()
+    logs.remove_handlers()
     logging.getLogger("holdfast").setLevel(logging.NOTSET)
 
 
@@ -24,16 +24,16 @@ def written(home: Path) -> str:
     return (home / "logs" / "holdfast.log").read_text()
 
 
-def test_nothing_is_made_before_there_is_something_to_say(home: Path) -> None:
-    logs.set_up(config.read({}, home))
+def test_no_file_is_created_before_the_first_record(home: Path) -> None:
+    logs.add_handlers(config.read({}, home))
 
     assert not home.exists()
 
 
-def test_the_file_is_private_and_the_terminal_hears_warnings_only(
+def test_the_file_is_private_and_the_terminal_shows_warnings_only(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logs.set_up(config.read({}, home))
+    logs.add_handlers(config.read({}, home))
 
     log.debug("a detail")
     log.info("a fact")
@@ -46,10 +46,24 @@ def test_the_file_is_private_and_the_terminal_hears_warnings_only(
     assert (said.out, said.err) == ("", "WARNING: a warning\\nof two lines \\x1b[31m\n")
 
 
+def test_warnings_are_passed_on_instead_of_printed_while_they_are_redirected(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.add_handlers(config.read({}, home))
+    shown: list[str] = []
+
+    with logs.redirect_warnings(shown.append):
+        log.warning("first")
+    log.warning("second")
+
+    assert shown == ["WARNING: first"]
+    assert capsys.readouterr().err == "WARNING: second\n"
+
+
 def test_the_level_is_a_setting(home: Path) -> None:
-    logs.set_up(config.read({"HOLDFAST_LOG": "debug"}, home))
+    logs.add_handlers(config.read({"HOLDFAST_LOG": "debug"}, home))
     log.debug("a detail")
-    logs.set_up(config.read({"HOLDFAST_LOG": "error"}, home))
+    logs.add_handlers(config.read({"HOLDFAST_LOG": "error"}, home))
     log.warning("a warning")
 
     assert "a detail" in written(home) and "a warning" not in written(home)
@@ -59,6 +73,9 @@ def test_the_level_is_a_setting(home: Path) -> None:
     "text",
     [
         "key sk-proj-{} end",
+        "key hfk-{} end",
+        "user key hfu-{} end",
+        "https://:hfk-{}@peer:8420/v1",
         "key sk-ant-api03-{} end",
         "Authorization: Bearer {}",
         "'Authorization': 'Bearer {}'",
@@ -80,7 +97,7 @@ def test_what_looks_like_a_secret_is_hidden(text: str) -> None:
     assert secret not in shown and "[hidden]" in shown
 
 
-def test_ordinary_words_stay(home: Path) -> None:
+def test_ordinary_text_is_not_redacted(home: Path) -> None:
     redact = logs.Redactor(["ab"])
 
     for text in ("the token grows", "a basic idea", "session hf-1m7fa1917d0nfvbfj81g", "12:30:15 took 3 s", "abacus"):
@@ -89,7 +106,7 @@ def test_ordinary_words_stay(home: Path) -> None:
 
 def test_the_secrets_of_the_settings_are_hidden_in_messages_and_tracebacks(home: Path) -> None:
     env = {"OPENAI_API_KEY": "my-own-odd-key", "HOLDFAST_API_KEY": "another odd one"}
-    logs.set_up(config.read(env, home))
+    logs.add_handlers(config.read(env, home))
 
     try:
         raise ValueError("refused my-own-odd-key")
@@ -100,8 +117,23 @@ def test_the_secrets_of_the_settings_are_hidden_in_messages_and_tracebacks(home:
     assert "Traceback" in written(home) and "refused [hidden]" in written(home)
 
 
+def test_the_terminal_shows_an_exception_in_one_line_and_the_file_has_its_traceback(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.add_handlers(config.read({"HOLDFAST_API_KEY": "a-secret-of-mine"}, home))
+
+    try:
+        raise ValueError("no room for a-secret-of-mine")
+    except ValueError:
+        log.exception("task %s failed", "janitor")
+
+    told = capsys.readouterr().err
+    assert told == "ERROR: task janitor failed: ValueError: no room for [hidden]; see the log file\n"
+    assert "Traceback" in written(home)
+
+
 def test_the_file_never_grows_beyond_its_limit(home: Path) -> None:
-    handler = logs.PrivateFile(home / "log", max_bytes=1_000)
+    handler = logs.PrivateFileHandler(home / "log", max_bytes=1_000)
     for number in range(100):
         handler.emit(logging.makeLogRecord({"msg": f"line {number:03} " + "x" * 50}))
     handler.close()
@@ -112,10 +144,11 @@ def test_the_file_never_grows_beyond_its_limit(home: Path) -> None:
     assert (home / "log.1").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.process
 def test_two_processes_share_the_file_and_lose_no_line(home: Path) -> None:
     code = (
-        "import logging, sys; from pathlib import Path; from holdfast.logs import PrivateFile;"
-        "h = PrivateFile(Path(sys.argv[1]), max_bytes=12_000);"
+        "import logging, sys; from pathlib import Path; from holdfast.logs import PrivateFileHandler;"
+        "h = PrivateFileHandler(Path(sys.argv[1]), max_bytes=12_000);"
         "[h.emit(logging.makeLogRecord({'msg': f'{sys.argv[2]} {n:04}'})) for n in range(1000)]"
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, str(home / "log"), name]) for name in ("one", "two")]
@@ -125,11 +158,11 @@ def test_two_processes_share_the_file_and_lose_no_line(home: Path) -> None:
     assert sorted(lines) == [f"{name} {number:04}" for name in ("one", "two") for number in range(1000)]
 
 
-def test_a_log_that_cannot_be_written_is_said_once_and_stops_nothing(
+def test_a_log_that_cannot_be_written_is_reported_once_and_stops_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "home").write_text("in the way")
-    handler = logs.PrivateFile(tmp_path / "home" / "logs" / "log")
+    handler = logs.PrivateFileHandler(tmp_path / "home" / "logs" / "log")
 
     handler.emit(logging.makeLogRecord({"msg": "one"}))
     handler.emit(logging.makeLogRecord({"msg": "two"}))

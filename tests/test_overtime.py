@@ -1,4 +1,4 @@
-"""The tests' own last resort: one that is deaf to its time limit is ended, and named."""
+"""A test that ignores its time limit is ended and named."""
 
 import re
 import subprocess
@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[1]
 BEGINNING = """
@@ -32,7 +34,7 @@ def be_deaf():
     ],
     ids=["in the test", "in cleaning up after a failure"],
 )
-def test_one_that_hears_no_time_limit_is_ended_and_named(tmp_path: Path, test: str) -> None:
+def test_a_test_that_ignores_its_time_limit_is_ended_and_named(tmp_path: Path, test: str) -> None:
     path = tmp_path / "test_it.py"
     path.write_text(BEGINNING + test)
     command = [sys.executable, "-m", "pytest", "-n", "1", "-c", "pyproject.toml", "-p", "tests.conftest"]
@@ -42,4 +44,4 @@ def test_one_that_hears_no_time_limit_is_ended_and_named(tmp_path: Path, test: s
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"crashed while running '.*test_deaf'", done.stdout)
-    assert "in be_deaf" in done.stdout + done.stderr, "it says where it stood"
+    assert "in be_deaf" in done.stdout + done.stderr, "its stack is printed"

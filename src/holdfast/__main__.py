@@ -1,4 +1,4 @@
-"""The command `holdfast`. The version is told without loading anything else."""
+"""The command `holdfast`. `--version` imports nothing else."""
 
 import sys
 
@@ -9,9 +9,14 @@ def main() -> int:
 
         print(f"holdfast {__version__}")
         return 0
+    from holdfast.cli import garbage_collection
+
+    garbage_collection.postpone()
     from holdfast.cli.main import main as run
 
-    return run(sys.argv[1:])
+    status = run(sys.argv[1:], owns_process=True)
+    garbage_collection.skip_last()
+    return status
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Reads the settings once: defaults, then `config.toml`, then the environment. Nothing else reads either.
+"""Reads the settings once: defaults, then `config.toml`, then the environment. No other module reads them.
 
-An unknown or malformed setting stops the start and names the known ones. `docs/settings.md` describes each.
+An unknown or malformed setting is an error that lists the known ones. `docs/settings.md` describes each.
 """
 
 import os
@@ -8,20 +8,22 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
 
 from holdfast.model.errors import Invalid
 from holdfast.model.process import MARKER
+from holdfast.model.secret_names import is_secret
 from holdfast.settings import (
     DEFAULT_MODELS,
     EMBEDDED_MODEL,
     INTERNAL,
     PROVIDERS,
-    Gateway,
-    Mcp,
+    GatewaySettings,
+    McpSettings,
     ModelAccess,
-    Options,
+    PlatformSettings,
     ResetRule,
     Secret,
     Settings,
@@ -32,9 +34,11 @@ __all__ = ["ENVIRONMENT", "FILE", "KNOWN_VARIABLES", "Settings", "environment", 
 
 T = TypeVar("T")
 PREFIX = "HOLDFAST_"
-NOT_OURS = "HOLDFAST_TEST_"
-"""Names the test suite keeps for itself."""
+TEST_PREFIX = "HOLDFAST_TEST_"
+"""Variables of the test suite, which are not settings."""
 FILE = "config.toml"
+OWN_SECRETS = ("HOLDFAST_API_KEY", "HOLDFAST_STORE")
+"""Our variables that may contain a secret."""
 
 ENVIRONMENT = {
     "HOLDFAST_STORE": "store",
@@ -42,23 +46,46 @@ ENVIRONMENT = {
     "HOLDFAST_LOG": "log",
     "HOLDFAST_CONTEXT_TOKENS": "context.window",
     "HOLDFAST_API_KEY": "api.key",
+    "HOLDFAST_WORKDIR": "terminal.workdir",
     "OPENAI_BASE_URL": "models.openai.base_url",
     "OPENAI_API_KEY": "models.openai.api_key",
     "ANTHROPIC_API_KEY": "models.anthropic.api_key",
 }
-"""The setting that each variable overrides. `HOLDFAST_HOME` is read before all of them: it says where the file is."""
+"""The setting that each variable overrides. `HOLDFAST_HOME` is read first, because it locates the file."""
 KNOWN_VARIABLES = ("HOLDFAST_HOME", *(name for name in ENVIRONMENT if name.startswith(PREFIX)))
 
 
+_removed: dict[str, str] = {}
+"""Variables that `forget_secrets` has removed from the environment of this process."""
+
+
 def load(home: Path | None = None) -> Settings:
-    """The settings of this process."""
-    return read(os.environ, home)
+    """Read the settings of this process."""
+    return read(environment(), home)
+
+
+def forget_secrets(settings: Settings) -> None:
+    """Remove secrets from the environment of this process, so that other programs of the same user cannot read them.
+
+    Only for our own processes: a library must not change the environment of its host program.
+    """
+    from holdfast.process_memory import deny_inspection, erase_initial_environment
+
+    deny_inspection()
+    texts = [text for text in settings.secrets() if text]
+    named = {access.api_key_env for access in settings.models.values()}
+    for name, value in list(os.environ.items()):
+        is_known_public = name.startswith(PREFIX) and name not in OWN_SECRETS
+        if (is_secret(name) and not is_known_public) or name in named or value in texts:
+            _removed[name] = value
+            del os.environ[name]
+    erase_initial_environment(_removed)
 
 
 def read(env: Mapping[str, str], home: Path | None = None) -> Settings:
-    """The settings that an environment and the file in the home add up to. An empty variable counts as unset.
+    """Combine the file in the home directory with the environment. An empty variable counts as unset.
 
-    Raises Invalid, and names the setting and the known ones, for anything that is misspelt or malformed.
+    Raises Invalid for a misspelt or malformed setting; the message lists the known ones.
     """
     env = {name: value for name, value in env.items() if value}
     _refuse_unknown_variables(env)
@@ -67,7 +94,7 @@ def read(env: Mapping[str, str], home: Path | None = None) -> Settings:
 
 
 def check(file: Path) -> None:
-    """Raise Invalid for a file that could not be the settings of a home. One that is not there could."""
+    """Raise Invalid if a file is not a valid `config.toml`. A missing file is valid."""
     _read({}, file.parent, file)
 
 
@@ -78,10 +105,11 @@ def _read(env: Mapping[str, str], home: Path, file: Path) -> Settings:
     given = _overlay(data, env)
     warnings += _resolve_keys(data, env)
     data.setdefault("store", f"sqlite:///{home}/holdfast.db")
+    data["store"] = _with_password(data["store"], env)
     data.setdefault("model", _default_model(data))
     data |= {"home": home, "warnings": warnings, "gateway": _as_gateway(data.get("gateway", {}))}
-    # One by one, because msgspec does not say in which of several tables it found a fault.
-    for chosen, kind in (("models", ModelAccess), ("mcp", Mcp)):
+    # One at a time, because msgspec does not report in which of several tables it found an error.
+    for chosen, kind in (("models", ModelAccess), ("mcp", McpSettings)):
         for name, table in _tables(data.get(chosen)):
             _convert(table, kind, given, file, f"{chosen}.{name}.")
     for name, table in _tables(_table(data.get("reset")).get("channels")):
@@ -91,19 +119,31 @@ def _read(env: Mapping[str, str], home: Path, file: Path) -> Settings:
     return settings
 
 
+def _with_password(store: object, env: Mapping[str, str]) -> object:
+    """Add the password from the environment to the URL of a PostgreSQL store: the driver reads it only after `forget_secrets`."""
+    password = env.get("PGPASSWORD")
+    if not isinstance(store, str) or not store.startswith(("postgresql://", "postgres://")) or not password:
+        return store
+    parts = urlsplit(store)
+    if parts.password or "password=" in parts.query:
+        return store
+    query = f"{parts.query}&password={quote(password, safe='')}".lstrip("&")
+    return urlunsplit(parts._replace(query=query))
+
+
 def _convert(table: Mapping[str, Any], kind: type[T], given: Mapping[str, str], file: Path, prefix: str = "") -> T:
     try:
-        return msgspec.convert(table, kind, dec_hook=_special)
+        return msgspec.convert(table, kind, dec_hook=_decode_special)
     except msgspec.ValidationError as e:
         raise Invalid(_explain(str(e), prefix, given, str(file))) from e
 
 
 def workdir() -> Path:
-    """Where the program was started."""
+    """The current directory."""
     try:
         return Path.cwd()
     except FileNotFoundError as e:
-        raise Invalid("the working folder is no longer there; change to another one") from e
+        raise Invalid("the working directory no longer exists; change to another one") from e
 
 
 def _home(env: Mapping[str, str], given: Path | None) -> Path:
@@ -113,21 +153,21 @@ def _home(env: Mapping[str, str], given: Path | None) -> Path:
         else:
             home = (Path(env["HOME"]) if "HOME" in env else Path.home()) / ".holdfast"
     except RuntimeError as e:
-        raise Invalid("there is no home folder to keep sessions in; name one with --home or HOLDFAST_HOME") from e
+        raise Invalid("no home directory found; set one with --home or HOLDFAST_HOME") from e
     try:
         str(home).encode()
     except UnicodeEncodeError as e:
-        raise Invalid(f"the name of the home {str(home)!a} is no text, so nothing can be kept there") from e
+        raise Invalid(f"the home directory {str(home)!a} has a name that is not valid UTF-8; use another one") from e
     return home if home.is_absolute() else workdir() / home
 
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text("utf-8-sig")  # some editors put a mark before the first line
+        text = path.read_text("utf-8-sig")  # some editors write a byte order mark
     except FileNotFoundError:
         return {}
     except NotADirectoryError as e:
-        raise Invalid(f"the home {path.parent} is a file, not a folder") from e
+        raise Invalid(f"the home directory {path.parent} is a file") from e
     except UnicodeDecodeError as e:
         raise Invalid(f"{path} is not UTF-8 text") from e
     except OSError as e:
@@ -142,27 +182,27 @@ def _parse(path: Path) -> dict[str, Any]:
 
 def _refuse_unknown_variables(env: Mapping[str, str]) -> None:
     for name in env:
-        if name.startswith(PREFIX) and not name.startswith(NOT_OURS) and name not in (*KNOWN_VARIABLES, MARKER):
-            raise Invalid(f"the environment has an unknown setting {name}; known are {', '.join(KNOWN_VARIABLES)}")
+        if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX) and name not in (*KNOWN_VARIABLES, MARKER):
+            raise Invalid(f"unknown environment variable {name}; known variables: {', '.join(KNOWN_VARIABLES)}")
 
 
 def _refuse_unknown(table: Mapping[str, Any], section: type[msgspec.Struct], file: str, path: str = "") -> None:
-    """Raise Invalid for the first name in the file that its section does not have."""
+    """Raise Invalid for the first name in the file that is not a setting."""
     if not table:
         return
     hints = get_type_hints(section)
     known = [name for name in hints if name not in (*INTERNAL, "platforms")]
     for name, value in table.items():
-        if section is Gateway and isinstance(value, dict):
+        if section is GatewaySettings and isinstance(value, dict):
             continue  # a platform
         if name not in known:
-            raise Invalid(f"{file} has an unknown setting {path}{name}; known here are {', '.join(known)}")
+            raise Invalid(f"{file}: unknown setting {path}{name}; known settings: {', '.join(known)}")
         for key, inner, kind in _sections_in(value, hints[name]):
             _refuse_unknown(inner, kind, file, f"{path}{name}.{key}")
 
 
 def _sections_in(value: object, hint: Any) -> Iterator[tuple[str, Mapping[str, Any], type[msgspec.Struct]]]:
-    """The tables within a value that are sections again, with what the names in them begin with."""
+    """The sections nested in a value, each with the prefix of its names."""
     if isinstance(value, dict) and is_section(hint):
         yield "", value, hint
     elif isinstance(value, dict) and get_origin(hint) is dict and is_section(get_args(hint)[1]):
@@ -171,7 +211,7 @@ def _sections_in(value: object, hint: Any) -> Iterator[tuple[str, Mapping[str, A
 
 
 def _overlay(data: dict[str, Any], env: Mapping[str, str]) -> dict[str, str]:
-    """Write what the environment says over the file's data; which variable gave which setting."""
+    """Override the file's data with the environment. Returns the variable that each setting came from."""
     given = {}
     for variable, path in ENVIRONMENT.items():
         if variable in env:
@@ -187,7 +227,7 @@ def _overlay(data: dict[str, Any], env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _resolve_keys(data: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str, ...]:
-    """Fill in the keys that the file names by their variable; a warning for each that it names in vain."""
+    """Fill in the keys that the file names by their variable. Returns a warning for each variable that is not set."""
     warnings = []
     for provider, access in _tables(data.get("models")):
         variable = access.get("api_key_env")
@@ -220,38 +260,39 @@ def _default_model(data: Mapping[str, Any]) -> str:
     return next((model for provider, model in DEFAULT_MODELS.items() if provider in with_key), EMBEDDED_MODEL)
 
 
-def _special(kind: type, value: object) -> object:
+def _decode_special(kind: type, value: object) -> object:
+    """Decode the types that msgspec does not know."""
     if isinstance(value, kind):
         return value
-    if kind is Options and isinstance(value, dict):
-        return Options(value)
+    if kind is PlatformSettings and isinstance(value, dict):
+        return PlatformSettings(value)
     if kind is Secret and isinstance(value, str) and value:
         return Secret(value)
-    raise ValueError("Expected a text that is not empty")
+    raise ValueError("Expected a non-empty string")
 
 
 def _readable_secrets(path: Path, data: Mapping[str, Any]) -> tuple[str, ...]:
-    """A warning if the file holds secrets and others can read it."""
-    names = [name for name in ("models", "api", "gateway", "mcp") if _holds_secret(data.get(name))]
+    """A warning if the file contains secrets and other users can read it."""
+    names = [name for name in ("models", "api", "gateway", "mcp") if _contains_secret(data.get(name))]
     if not names or not path.stat().st_mode & 0o077:
         return ()
-    return (f"{path} holds secrets ({', '.join(names)}) and others can read it; do: chmod 600 {path}",)
+    return (f"{path} contains secrets ({', '.join(names)}) and other users can read it; run: chmod 600 {path}",)
 
 
-def _holds_secret(value: object) -> bool:
+def _contains_secret(value: object) -> bool:
     if not isinstance(value, dict):
         return False
-    telling = ("api_key", "key", "env", "headers", "token", "password", "secret")
-    return any(name.endswith(telling) or _holds_secret(inner) for name, inner in value.items())
+    secret_names = ("api_key", "key", "env", "headers", "token", "password", "secret")
+    return any(name.endswith(secret_names) or _contains_secret(inner) for name, inner in value.items())
 
 
-_COMPLAINT = re.compile(r"(?P<what>.*?)( - at (`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
+_MSGSPEC_ERROR = re.compile(r"(?P<what>.*?)( - at (`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
 
 
 def _explain(message: str, prefix: str, given: Mapping[str, str], file: str) -> str:
-    """msgspec's complaint in terms of what the person wrote, with what would have been accepted."""
-    found = _COMPLAINT.fullmatch(message)
-    assert found is not None, "the expression fits any text"
+    """Rewrite an error of msgspec: where the setting was given, and which values are accepted."""
+    found = _MSGSPEC_ERROR.fullmatch(message)
+    assert found is not None, "the expression matches any text"
     what, path = found["what"], prefix + (found["path"] or "").replace("gateway.platforms", "gateway")
     hint = _hint_at(path)
     if "regex" in what and (path == "model" or path.startswith(("fallback_models", "context.summary_model"))):
@@ -264,7 +305,7 @@ def _explain(message: str, prefix: str, given: Mapping[str, str], file: str) -> 
         what = f"expected one of {', '.join(get_args(hint))}"
     elif path == "models":
         what = f"expected tables named after the providers: {', '.join(PROVIDERS)}"
-    where = f"the environment's {given[path]}" if path in given else f"{file}: {path}"
+    where = f"environment variable {given[path]}" if path in given else f"{file}: {path}"
     return f"{where}: {what[:1].lower()}{what[1:]}".replace("`", "")
 
 
@@ -276,7 +317,7 @@ def _hint_at(path: str) -> Any:
 
 
 def _check(settings: Settings, file: str) -> None:
-    """What no single setting can tell."""
+    """Check constraints between settings."""
     live = settings.liveness
     if live.stale_seconds < 2 * live.heartbeat_seconds:
         raise Invalid(f"{file}: liveness.stale_seconds must be at least twice liveness.heartbeat_seconds")
@@ -285,7 +326,7 @@ def _check(settings: Settings, file: str) -> None:
             raise Invalid(f"{file}: mcp.{name} needs either a command or a url")
     home = settings.gateway.home_channel
     if home is not None and not all(home.partition(":")):
-        raise Invalid(f"{file}: gateway.home_channel must be a platform and a chat, such as telegram:42")
+        raise Invalid(f"{file}: gateway.home_channel must be PLATFORM:CHAT, for example telegram:42")
     _check_zone(settings.reset.timezone, f"{file}: reset.timezone")
     for name, rule in settings.reset.channels.items():
         _check_zone(rule.timezone or "local", f"{file}: reset.channels.{name}.timezone")
@@ -299,9 +340,9 @@ def _check_zone(name: str, where: str) -> None:
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as e:
-        raise Invalid(f"{where}: expected local or a name such as Europe/Berlin, not {name!r}") from e
+        raise Invalid(f"{where}: unknown time zone {name!r}; use local or a name such as Europe/Berlin") from e
 
 
 def environment() -> Mapping[str, str]:
-    """The whole environment, for the programs we start."""
-    return dict(os.environ)
+    """The complete initial environment of this process, including secrets. Tools pass on only a part of it."""
+    return {**os.environ, **_removed}

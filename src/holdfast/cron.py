@@ -1,196 +1,262 @@
-"""Schedules: prompts that are said at set times, each in a session of its own.
+"""Runs prompts at scheduled times, each in its own session.
 
-Each time a schedule is due has exactly one row, whatever happens and however many workers look: the row is written in the
-transaction that moves the schedule on to its next time, which only one of them can do. That transaction also
-begins the session and admits the prompt, so that a crash leaves the slot due or begun, never lost. The end is
-written with the end of the turn, by whoever plays it.
+Each time at which a schedule is due (a slot) has exactly one row, regardless of crashes and of the number of workers: the
+row is written in the transaction that advances the schedule to its next slot, which only one worker can do. That
+transaction also creates the session and admits the prompt, so that after a crash the slot is due or started, never lost.
+The transaction that ends the turn also records the result.
+
+The clock parameter does not follow a jump at once (see `clock`). A worker that started while the clock was ahead may
+still have advanced a schedule past the true time. So each new `next_at` is checked once: if it is later than the first
+slot after now, it is set back to that slot, and slots that were recorded as missed or skipped before they were due are
+deleted. A slot that has started never starts again.
 """
 
 import logging
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 import msgspec
 
-from holdfast.clock import zone
-from holdfast.engine.admit import Admission, Words, admit
-from holdfast.engine.bell import Bell
+from holdfast.clock import load_zone
+from holdfast.engine.admission.admit import Admission, UserInput, admit
 from holdfast.engine.engine import Engine
-from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.engine.notifications import TopicListener
+from holdfast.engine.submission import AdmitInTransaction, Stream, SubmittedTurn
+from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.event import SessionOpened
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Text
 from holdfast.model.session import title_line
-from holdfast.model.times import MINUTE, SECOND, micros, moment
-from holdfast.store import outbox, schedules, sessions
+from holdfast.model.times import MINUTE, SECOND, iso, micros, moment
 from holdfast.store.database import Transaction
-from holdfast.store.schedules import Schedule, Slot
+from holdfast.store.repos import outbox, schedules, sessions
+from holdfast.store.repos.schedules import Schedule, ScheduleSlot
+from holdfast.supervisor import BackgroundTask, Completed, ignore_cycle
 
 logger = logging.getLogger(__name__)
-LOOK_SECONDS = 30.0
-"""How often schedules are looked at, should nobody ring: clocks are set, machines sleep."""
+POLL_SECONDS = 30.0
+"""How often schedules are checked if no notification arrives: clocks change and machines sleep."""
 GRACE = 5 * MINUTE
-"""How late a slot may begin and still count as on time."""
+"""How late a slot may start and still be on time."""
+POSTPONE_DELAY = 60 * MINUTE
+"""How long a schedule waits whose time zone is unknown on this machine; arbitrary."""
 PAGE = 500
-"""Missed slots that are written down in one transaction."""
+"""Missed slots that are recorded in one transaction."""
 TOPIC = "schedules"
 
 
-def check(cron: str, timezone: str) -> None:
-    """Raises Invalid for an expression or a zone that makes no sense."""
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
+def check_schedule(cron: str, timezone: str) -> None:
+    """Raise Invalid for a wrong cron expression or time zone."""
     from croniter import croniter
 
     if len(cron.split()) != 5 or not croniter.is_valid(cron):
-        raise Invalid(f"{cron!r} is no schedule; it has five fields: minute, hour, day, month, weekday")
+        raise Invalid(f"{cron!r} is not a cron expression; use five fields: minute, hour, day, month, weekday")
     try:
-        if timezone != "local":
-            ZoneInfo(timezone)
+        _load_known_zone(timezone, "")
+    except Unavailable as e:
+        raise Invalid(f"{e}; use local or a name such as Europe/Berlin") from e
+
+
+def _load_known_zone(timezone: str, tz: str) -> tzinfo:
+    """Load a time zone. Raises Unavailable if this machine does not know it: another machine may."""
+    from zoneinfo import ZoneInfoNotFoundError
+
+    try:
+        return load_zone(timezone, tz)
     except (ZoneInfoNotFoundError, ValueError, OSError) as e:
-        raise Invalid(f"there is no time zone {timezone!r}; write local, or a name such as Europe/Berlin") from e
+        raise Unavailable(f"unknown time zone {timezone!r}") from e
 
 
-def following(cron: str, timezone: str, after: int, tz: str = "") -> int:
-    """The first slot after an instant. `tz` is the variable TZ.
+def next_slot(cron: str, timezone: str, after: int, tz: str = "") -> int:
+    """The first slot after an instant. `tz` is the environment variable TZ.
 
-    A time that the clocks leave out in spring is made up for at once; one that they repeat in autumn comes once, if the
-    hour is a fixed one. Raises Invalid for a schedule that never comes.
+    A slot that daylight saving skips in spring is due at once; one that occurs twice in autumn is due once, if the hour
+    is fixed. Raises Invalid for a schedule that never occurs, and Unavailable for an unknown time zone.
     """
     from croniter import CroniterBadDateError, croniter
 
-    where = zone(timezone, tz)
-    slots = croniter(cron, moment(after).astimezone(where))
+    local = _load_known_zone(timezone, tz)
+    slots = croniter(cron, moment(after).astimezone(local))
     try:
         found: datetime = slots.get_next(datetime)
         while found.fold and "*" not in cron.split()[1]:
             found = slots.get_next(datetime)
     except CroniterBadDateError as e:
-        raise Invalid(f"{cron!r} never comes") from e
+        raise Invalid(f"{cron!r} never occurs") from e
     return micros(found)
 
 
-class Due(msgspec.Struct, frozen=True):
-    """What is to be done about a schedule that is due: slots to write down as missed, one to begin, and the next one."""
+class ScheduleDecision(msgspec.Struct, frozen=True):
+    """What to do with a due schedule: the slots to record as missed, the slot to start, and the next slot."""
 
     missed: list[int]
-    begin: int | None
+    start: int | None
     next_at: int
 
 
-def plan(schedule: Schedule, now: int, tz: str = "", limit: int = PAGE) -> Due:
-    """What a schedule that is due needs now. Pure.
+def plan_slots(schedule: Schedule, now: int, tz: str = "", limit: int = PAGE) -> ScheduleDecision:
+    """Decide about the slots of a due schedule. Pure.
 
-    Of slots that nobody was there for, the newest is begun late if the schedule wants that, and the rest are missed.
+    If no worker was running, the newest slot starts late if the schedule says so, and the others are missed.
     """
     slots: list[int] = []
     at = schedule.next_at
     while at <= now and len(slots) < limit:
         slots.append(at)
-        at = following(schedule.cron, schedule.timezone, at, tz)
+        at = next_slot(schedule.cron, schedule.timezone, at, tz)
     newest = slots[-1]
-    if at <= now:  # there are more of them: these are written down first
-        return Due(slots, None, at)
+    if at <= now:  # there are more: record these first
+        return ScheduleDecision(slots, None, at)
     on_time = now - newest <= GRACE
     if on_time or schedule.missed == "run":
-        return Due(slots[:-1], newest, at)
-    return Due(slots, None, at)
+        return ScheduleDecision(slots[:-1], newest, at)
+    return ScheduleDecision(slots, None, at)
+
+
+def earlier_slot(schedule: Schedule, now: int, tz: str = "") -> int | None:
+    """The first slot after now, if the schedule's next slot is later than that. Pure."""
+    if schedule.next_at <= now:
+        return None
+    try:
+        found = next_slot(schedule.cron, schedule.timezone, now, tz)
+    except (Invalid, Unavailable):
+        return None
+    return found if found < schedule.next_at else None
 
 
 class Cron:
-    """One in each long-lived worker; several on one store share the work."""
+    """Starts due slots. Every long-lived worker runs one; several on one store share the work."""
 
     def __init__(self, engine: Engine, default_model: str, tz: str = "") -> None:
         self._engine = engine
-        self._ground = engine.ground
+        self._services = engine.services
         self._model = default_model
         self._tz = tz
+        self._checked: dict[str, int] = {}
+        """The next slot of each schedule, after it was checked not to be too late."""
+        self._checked_at = 0
 
-    async def work(self) -> None:
-        """Begin what is due, until cancelled: a store that is away is tried again."""
-        async with Bell(self._ground.database, TOPIC) as bell:
+    def as_task(self) -> BackgroundTask:
+        return BackgroundTask(self.work, POLL_SECONDS)
+
+    async def work(self, completed: Completed = ignore_cycle) -> None:
+        """Start due slots until cancelled. Errors escape to the supervisor."""
+        with TopicListener(self._services.database, TOPIC) as listener:
             while True:
-                wait = LOOK_SECONDS
-                try:
-                    await self.look()
-                    due = await self._ground.database.read(schedules.next_due)
-                    if due is not None:
-                        wait = min(wait, max((due - self._ground.clock.now()) / SECOND, 0.05))
-                except HoldfastError as e:
-                    logger.warning("schedules are looked at again later: %s", e)
-                except Exception:
-                    # A bug must not stop all schedules for good, in silence.
-                    logger.exception("schedules could not be looked at; they are again later")
-                await bell.wait(wait)
+                wait = POLL_SECONDS
+                await self.run_due()
+                due = await self._services.database.read(schedules.get_next_due)
+                if due is not None:
+                    wait = min(wait, max((due - self._services.clock.now()) / SECOND, 0.05))
+                completed()
+                await listener.wait(wait)
 
-    async def look(self) -> int:
-        """Begin what is due now, and close what nobody will go on with; how many slots were begun."""
+    async def run_due(self) -> int:
+        """Start the slots that are due now and close orphaned ones. Return the number of started slots."""
         await self._close_orphans()
-        begun = 0
-        while due := await self._ground.database.read(schedules.due, self._ground.clock.now()):
+        await self._set_back()
+        started = 0
+        while due := await self._services.database.read(schedules.list_due, self._services.clock.now()):
             for schedule in due:
-                begun += await self._see_to(schedule)
-        return begun
+                started += await self._process(schedule)
+        return started
 
-    async def _see_to(self, schedule: Schedule) -> bool:
-        now = self._ground.clock.now()
+    async def _set_back(self) -> None:
+        """Set back schedules whose next slot is too late because the clock was ahead when it was computed."""
+        now = self._services.clock.now()
+        if now < self._checked_at:
+            self._checked.clear()
+        self._checked_at = now
+        for schedule in await self._services.database.read(schedules.list_all):
+            if self._checked.get(schedule.id) == schedule.next_at:
+                continue
+            earlier = earlier_slot(schedule, now, self._tz)
+            if earlier is not None and await self._services.database.write(schedules.move_back, schedule, earlier, now):
+                logger.warning(
+                    "schedule %s: its next slot was %s, computed while the clock was ahead; it is %s now",
+                    schedule.id,
+                    iso(schedule.next_at),
+                    iso(earlier),
+                )
+            if earlier is None:
+                self._checked[schedule.id] = schedule.next_at
+
+    async def _process(self, schedule: Schedule) -> bool:
+        now = self._services.clock.now()
         try:
-            found = plan(schedule, now, self._tz)
+            plan = plan_slots(schedule, now, self._tz)
         except Invalid as e:
             logger.warning("schedule %s is removed: %s", schedule.id, e)
-            await self._ground.database.write(schedules.remove, schedule.id, at=now)
+            await self._services.database.write(schedules.remove, schedule.id, at=now)
             return False
-        session_id, turn_id = self._ground.ids.make(SESSION), self._ground.ids.make(TURN)
+        except Unavailable as e:
+            await self._postpone(schedule, str(e), now)
+            return False
+        session_id, turn_id = self._services.ids.make(SESSION), self._services.ids.make(TURN)
 
         def work(tx: Transaction) -> Admission | None:
-            if not schedules.advance(tx, schedule, found.next_at):
+            if not schedules.advance(tx, schedule, plan.next_at):
                 return None
-            reason = "nobody was there" if found.begin is None else "nobody was there; a later one makes up for it"
-            schedules.pass_over(tx, schedule.id, found.missed, "missed", reason, at=now)
-            if found.begin is None:
+            reason = (
+                "no worker was running" if plan.start is None else "no worker was running; a later slot runs instead"
+            )
+            schedules.skip_slots(tx, schedule.id, plan.missed, "missed", reason, at=now)
+            if plan.start is None:
                 return None
-            return self._begin(tx, schedule, found.begin, session_id, turn_id, now)
+            return self._start(tx, schedule, plan.start, session_id, turn_id, now)
 
-        admission = await self._engine.admit_by(work)
-        if admission is not None:
-            logger.info("schedule %s began %s", schedule.id, session_id)
-        return admission is not None
+        turn = await self._engine.submit(AdmitInTransaction(work))
+        if turn is not None:
+            logger.info("schedule %s started session %s", schedule.id, session_id)
+        return turn is not None
 
-    def _begin(
+    async def _postpone(self, schedule: Schedule, reason: str, now: int) -> None:
+        """Skip a slot of a schedule whose next slot cannot be computed here, and try again later."""
+        logger.warning("schedule %s will be retried in %d minutes: %s", schedule.id, POSTPONE_DELAY // MINUTE, reason)
+
+        def work(tx: Transaction) -> None:
+            if schedules.advance(tx, schedule, now + POSTPONE_DELAY):
+                schedules.skip_slots(tx, schedule.id, [schedule.next_at], "skipped", reason, at=now)
+
+        await self._services.database.write(work)
+
+    def _start(
         self, tx: Transaction, schedule: Schedule, due_at: int, session_id: str, turn_id: str, now: int
     ) -> Admission | None:
-        """Begin a slot, unless the one before still runs."""
+        """Start a slot, unless the previous one still runs or this one has already started (the clock was ahead)."""
+        if schedules.has_slot(tx, schedule.id, due_at):
+            return None
         if schedules.is_running(tx, schedule.id):
-            schedules.pass_over(tx, schedule.id, [due_at], "skipped", "the one before still runs", at=now)
+            schedules.skip_slots(tx, schedule.id, [due_at], "skipped", "the previous run is still running", at=now)
             return None
         opened = SessionOpened(
             source="cron", model=schedule.model or self._model, title=title_line(schedule.prompt) or None
         )
         sessions.create(tx, session_id, opened, at=now)
-        schedules.open_slot(tx, Slot(schedule.id, due_at, "running", "", session_id, turn_id, now, None))
+        schedules.open_slot(tx, ScheduleSlot(schedule.id, due_at, "running", "", session_id, turn_id, now, None))
         if schedule.deliver is not None:
-            outbox.expect(tx, session_id, turn_id, outbox.address_of(schedule.deliver), at=now)
-        words = Words(turn_id=turn_id, parts=(Text(schedule.prompt),))
-        return admit(tx, session_id, words, worker_id=self._ground.worker_id, at=now)
+            outbox.add_reply_address(tx, session_id, turn_id, outbox.parse_channel(schedule.deliver), at=now)
+        message = UserInput(turn_id=turn_id, parts=(Text(schedule.prompt),))
+        return admit(tx, session_id, message, worker_id=self._services.worker_id, at=now)
 
-    async def run_now(self, schedule: Schedule) -> Admission:
-        """Begin a slot by hand, at this instant. Raises Invalid if one still runs."""
-        now = self._ground.clock.now()
-        session_id, turn_id = self._ground.ids.make(SESSION), self._ground.ids.make(TURN)
+    async def run_now(self, schedule: Schedule, *, stream: Stream | None = None) -> SubmittedTurn:
+        """Start a slot now, on request. Raises Invalid if one still runs."""
+        now = self._services.clock.now()
+        session_id, turn_id = self._services.ids.make(SESSION), self._services.ids.make(TURN)
 
         def work(tx: Transaction) -> Admission | None:
             if schedules.is_running(tx, schedule.id):
-                raise Invalid(f"a slot of {schedule.id} still runs")
-            return self._begin(tx, schedule, now, session_id, turn_id, now)
+                raise Invalid(f"schedule {schedule.id} is still running")
+            return self._start(tx, schedule, now, session_id, turn_id, now)
 
-        admission = await self._engine.admit_by(work)
-        assert admission is not None, "nothing else runs, as was just seen"
-        return admission
+        turn = await self._engine.submit(AdmitInTransaction(work), stream=stream)
+        assert turn is not None, "work() raises if a slot runs, and no slot has this time"
+        return turn
 
     async def _close_orphans(self) -> None:
-        """A slot whose session was given up would hold back its schedule for ever."""
-        for orphan in await self._ground.database.read(schedules.orphans):
-            reason = orphan.quarantined or "its session was ended before its turn was"
-            at = self._ground.clock.now()
-            await self._ground.database.write(
+        """Close slots whose session was abandoned; they would block their schedule."""
+        for orphan in await self._services.database.read(schedules.list_orphan_slots):
+            reason = orphan.quarantined or "its session was ended before its turn"
+            at = self._services.clock.now()
+            await self._services.database.write(
                 schedules.close_slot, orphan.session_id, orphan.turn_id, "failed", reason, at=at
             )

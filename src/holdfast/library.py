@@ -1,30 +1,37 @@
 """Holdfast inside another Python program: `async with holdfast.open() as hf`."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
 from holdfast import config
-from holdfast.app import open_app
-from holdfast.assemble import open_engine
-from holdfast.engine.bus import Live
+from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.engine import Engine
-from holdfast.engine.opening import Opening
+from holdfast.engine.streaming.bus import LiveText, TurnBroke
+from holdfast.engine.submission import NewMessage
+from holdfast.model.answer import Answer
+from holdfast.model.approval import Match, Scope
 from holdfast.model.entry import Entry
-from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone
+from holdfast.model.errors import Invalid
+from holdfast.model.event import ApprovalAnswered, Compacted, CompactionFailed, CompactionUndone
 from holdfast.model.message import Content, Message
 from holdfast.model.session import messages
-from holdfast.store.approvals import Approval
-from holdfast.store.inputs import Mode
+from holdfast.providers import registry
+from holdfast.store.repos import approvals
+from holdfast.store.repos.approvals import Approval
+from holdfast.store.repos.input_queue import Mode
+from holdfast.wiring.engine import open_engine
+from holdfast.wiring.store import open_app
 
 CHANNEL = "key:"
-"""Names that callers give to sessions live here: the same name is the same session from a program and from `holdfast run --key`."""
+"""Prefix of the channels of keyed sessions, shared with `holdfast run --key`: the same key opens the same session."""
 
 
 class Holdfast:
-    """An open store with a worker in it."""
+    """An open store with a worker in this process."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -38,9 +45,11 @@ class Holdfast:
         model: str | None = None,
         system: str | None = None,
         workdir: Path | None = None,
-    ) -> "Session":
-        """A session: an existing one by its id, prefix, alias or title; by your own `key`, made when it is first asked for; or a new one."""
-        opening = Opening(
+    ) -> "LibrarySession":
+        """Open a session: an existing one by id, id prefix, alias or title (`ref`), the one with your `key`, created on first use, or a new one."""
+        if model is not None:
+            registry.parse(model)
+        opening = OpenRequest(
             ref=ref,
             channel=None if key is None else CHANNEL + key,
             source="library",
@@ -51,73 +60,103 @@ class Holdfast:
             workdir=workdir or config.workdir(),
         )
         opened = await self.engine.open(opening)
-        return Session(self.engine, opened.session.id)
+        return LibrarySession(self.engine, opened.session.id)
 
 
-class Session:
-    """One conversation, by its id for life."""
+class LibrarySession:
+    """One session. Its `id` never changes."""
 
     def __init__(self, engine: Engine, session_id: str) -> None:
         self._engine = engine
         self.id = session_id
 
     async def say(
-        self, said: str | tuple[Content, ...], *, key: str = "", mode: Mode | None = "queue"
-    ) -> AsyncIterator[Entry | Live]:
-        """Say something and follow the turn: committed events (`Entry`) and live text (`Live`).
+        self, content: str | tuple[Content, ...], *, key: str = "", mode: Mode | None = "queue"
+    ) -> AsyncIterator[Entry | LiveText]:
+        """Send a message and follow the turn: committed events (`Entry`) and live text (`LiveText`).
 
-        Leaving the loop early does not stop the turn. With a `key`, a repeat of the same words is the same turn.
+        Leaving the loop early does not stop the turn. With a `key` (an idempotency key), repeating the message follows the same turn.
         """
-        async for item in self._engine.say(self.id, said, mode=mode, caller="library", key=key):
-            yield item
+        message = NewMessage(self.id, content, mode=mode, caller="library", key=key)
+        turn = await self._engine.submit(message, stream="live")
+        async with aclosing(turn.follow()) as items:
+            async for item in items:
+                yield item
 
-    async def watch(self, *, after: int = 0) -> AsyncIterator[Entry | Live]:
-        """Every event behind `after` and all to come, whoever makes them."""
-        async for item in self._engine.watch(self.id, after=after):
-            yield item
+    async def watch(self, *, after: int = 0) -> AsyncIterator[Entry | LiveText]:
+        """Every event after `after`, and all new ones from any worker or client."""
+        async with aclosing(self._engine.watch(self.id, after=after)) as items:
+            async for item in items:
+                if not isinstance(item, TurnBroke):
+                    yield item
 
     async def messages(self) -> list[Message]:
-        """All that was said, proved complete."""
+        """All messages of the session. The hash chain of the log is verified."""
         _, entries = await self._engine.read(self.id)
         return messages(entries)
 
     async def compact(self, about: str = "") -> Compacted | CompactionFailed:
-        """Make the context smaller now; the event that tells what came of it. Raises Busy while a turn is open or somebody else holds the session."""
+        """Compact the context now; `about` is the focus of the summary. Returns the resulting event.
+
+        Raises Busy while a turn is open or another worker holds the session.
+        """
         return await self._engine.compact(self.id, about)
 
     async def undo_compaction(self) -> CompactionUndone:
-        """Show the model again what it was shown before the newest compaction. Raises Invalid if there is none."""
+        """Restore the context to before the newest compaction. Raises Invalid if there is none."""
         return await self._engine.undo_compaction(self.id)
 
     async def interrupt(self) -> bool:
-        """Ask the running turn to end; what was said stays. False if no turn is open."""
+        """Interrupt the running turn; its events stay in the log. False if no turn is open."""
         return await self._engine.interrupt(self.id)
 
     async def resume(self) -> None:
-        """Go on with a turn that was left open by a process that died."""
+        """Resume a turn that a dead process left open."""
         await self._engine.resume(self.id)
 
     async def questions(self) -> list[Approval]:
-        """Tool calls that wait for a person's word."""
-        return await self._engine.questions(self.id)
+        """Tool calls that wait for approval."""
+        return await self._engine.services.database.read(approvals.list_unanswered, self.id)
 
-    async def answer(self, question: Approval, *, allowed: bool) -> None:
-        """Answer a question, once."""
-        await self._engine.approve(self.id, question.turn_id, question.call_id, allowed=allowed, by="library")
+    async def answer(
+        self,
+        question: Approval,
+        *,
+        allowed: bool,
+        scope: Scope = "once",
+        match: Match = "exact",
+        prefix: tuple[str, ...] = (),
+        reason: str = "",
+    ) -> ApprovalAnswered:
+        """Allow or deny the call, and return the committed answer.
+
+        A `scope` other than `once` also creates a rule: `match` says which calls it allows, and `prefix` are the first
+        words of a prefix rule, if not the suggested ones. The model receives the `reason` of a denial.
+        Raises Conflict if the question has already been answered, and Invalid for an unsafe rule.
+        """
+        if scope not in get_args(Scope) or match not in get_args(Match):
+            raise Invalid(f"unknown scope {scope!r} or match {match!r}: see docs/library.md")
+        if not allowed and scope != "once":
+            raise Invalid(f"a denial applies once; scope {scope!r} needs allowed=True")
+        given = Answer(allowed=allowed, scope=scope, match=match, prefix=prefix, reason=reason)
+        return await self._engine.answer((self.id, question.turn_id, question.call_id), given, by="library")
 
 
 @asynccontextmanager
 async def open_library(
     store: str | None = None, *, home: Path | str | None = None, model: str | None = None
 ) -> AsyncIterator[Holdfast]:
-    """What `holdfast.open` does."""
+    """Implements `holdfast.open`."""
     settings = config.load(None if home is None else Path(home))
     if store is not None:
         settings = msgspec.structs.replace(settings, store=store)
     if model is not None:
+        registry.parse(model)
         settings = msgspec.structs.replace(settings, model=model)
     async with (
         open_app(settings) as app,
-        open_engine(app.database, settings, config.environment(), kind="library", sweeps=True) as engine,
+        open_engine(
+            app.database, settings, config.environment(), supervisor=app.supervisor, kind="library", sweeps=True
+        ) as engine,
     ):
         yield Holdfast(engine)

@@ -1,26 +1,29 @@
-"""The log of the program itself: a private, bounded file without secrets. The terminal is shown warnings only."""
+"""The log of the program: a private file of limited size without secrets. The terminal shows only warnings."""
 
+import copy
 import fcntl
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
 from holdfast.settings import Settings
 
 NAME = "holdfast.log"
 MAX_BYTES = 5_000_000
-"""Of one file; arbitrary. With the one before it the log never takes more than twice that."""
+"""Maximum size of the file; arbitrary. One rotated file of the same size is kept."""
 HIDDEN = "[hidden]"
 SHORTEST_SECRET = 6
-"""Shorter settings are words like any other; hiding those would make the log unreadable."""
+"""Shorter settings are often ordinary words; redacting those would make the log unreadable."""
 
-# Keys by their shape (OpenAI and those who copy it, Anthropic, GitHub, Slack, AWS, Google, Telegram), and
-# whatever stands behind a word that announces a secret.
-SHAPES = (
+# Formats of keys: our own, OpenAI and compatible, Anthropic, GitHub, Slack, AWS, Google, Telegram.
+KEY_FORMATS = (
     r"\bsk-[A-Za-z0-9_-]{8,}",
+    r"\bhf[ku]-[A-Za-z0-9_-]{8,}",
     r"\bgh[pousr]_[A-Za-z0-9]{20,}",
     r"\bgithub_pat_[A-Za-z0-9_]{20,}",
     r"\bxox[a-z]-[A-Za-z0-9-]{10,}",
@@ -30,48 +33,65 @@ SHAPES = (
     r"(?i:(?<=bearer )|(?<=basic ))[A-Za-z0-9._~+/=-]{8,}",
     r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)",
 )
-ANNOUNCED = re.compile(
-    r"""(?ix) ( (?:x-)?api[_-]?key | authorization | (?:access|refresh|bot|auth)[_-]?token | secret | password )
+# A value after a name such as `password=`.
+LABELLED = r"""(?ix) ( (?:x-)?api[_-]?key | authorization | (?:access|refresh|bot|auth)[_-]?token | secret | password )
         (["']? \s* [:=] \s* ["']?) (?!bearer\s|basic\s|\[hidden\]) [^\s"',;&)}\]]+ """
-)
 
 
 class Redactor:
-    """Takes secrets out of a text: those it was told, and all that look like one."""
+    """Replaces known secrets in a text, and everything that has the format of one."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         known = sorted({text for text in secrets if len(text) >= SHORTEST_SECRET}, key=len, reverse=True)
-        self._pattern = re.compile("|".join([*map(re.escape, known), *SHAPES]))
+        self._expression = "|".join([*map(re.escape, known), *KEY_FORMATS])
 
     def __call__(self, text: str) -> str:
-        return ANNOUNCED.sub(rf"\1\2{HIDDEN}", self._pattern.sub(HIDDEN, text))
+        return re.sub(LABELLED, rf"\1\2{HIDDEN}", self._pattern.sub(HIDDEN, text))
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(self._expression)  # at the first line: most commands log nothing
 
 
-class Lines(logging.Formatter):
-    """One record a line but for tracebacks, without secrets and without bytes that steer a terminal."""
+class LogFormatter(logging.Formatter):
+    """One line per record, except for tracebacks; without secrets and terminal control characters."""
 
     def __init__(self, form: str, redact: Redactor) -> None:
         super().__init__(form)
         self._redact = redact
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
-        return _visible(super().formatMessage(record))
+        return _escape(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
         return self._redact(super().format(record))
 
 
-def _visible(text: str) -> str:
+class ShortLogFormatter(LogFormatter):
+    """One line per record: an exception as its type and message, because the file has the traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return super().format(record)
+        short = copy.copy(record)
+        short.msg, short.args = f"{record.getMessage()}: {type(error).__name__}: {error}; see the log file", ()
+        short.exc_info = short.exc_text = None
+        return super().format(short)
+
+
+def _escape(text: str) -> str:
+    """Escape characters that are not printable."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
-class PrivateFile(logging.Handler):
-    """Appends to a file that only its owner can read, and sets it aside as `.1` when it is full.
+class PrivateFileHandler(logging.Handler):
+    """Appends to a file that only its owner can read, and renames it to `.1` when it is full.
 
-    Several processes share the file: each line is one write, and a file that another process has set aside
-    is noticed. A log that cannot be written is not worth stopping for: its lines are dropped, and that is said once.
+    Several processes share the file: each line is one write, and each process notices that another one has rotated the
+    file. If the file cannot be written, lines are dropped, with one message on standard error.
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -79,30 +99,30 @@ class PrivateFile(logging.Handler):
         self._path = path
         self._max_bytes = max_bytes
         self._descriptor: int | None = None
-        self._has_complained = False
+        self._has_warned = False
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
             os.write(self._file(), line)
         except OSError as e:
-            if not self._has_complained:
-                self._has_complained = True
+            if not self._has_warned:
+                self._has_warned = True
                 print(f"holdfast: cannot write to {self._path}: {e.strerror}", file=sys.stderr)
 
     def _file(self) -> int:
-        """The descriptor of the file that has the name now and has room."""
-        if self._descriptor is None or self._is_set_aside(self._descriptor):
+        """The descriptor of the current file, rotated if it is full."""
+        if self._descriptor is None or self._is_rotated(self._descriptor):
             self._open()
         assert self._descriptor is not None, "it has just been opened"
         if os.fstat(self._descriptor).st_size >= self._max_bytes:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            if not self._is_set_aside(self._descriptor):
+            if not self._is_rotated(self._descriptor):
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
             self._open()
         return self._descriptor
 
-    def _is_set_aside(self, descriptor: int) -> bool:
+    def _is_rotated(self, descriptor: int) -> bool:
         try:
             return not os.path.samestat(os.fstat(descriptor), self._path.stat())
         except FileNotFoundError:
@@ -123,29 +143,47 @@ class PrivateFile(logging.Handler):
         super().close()
 
 
-class Terminal(logging.Handler):
-    """Warnings for the person in front of the terminal, whatever standard error is at the time."""
+class TerminalHandler(logging.Handler):
+    """Prints warnings to the current standard error, or passes them to `sink`."""
+
+    sink: Callable[[str], object] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr, flush=True)
+        if self.sink is None:
+            print(self.format(record), file=sys.stderr, flush=True)
+        else:
+            self.sink(self.format(record))
 
 
-def set_up(settings: Settings) -> None:
-    """Send records to `<home>/logs/holdfast.log`, and warnings to standard error as well. Replaces what was set up before."""
-    take_down()
+def add_handlers(settings: Settings) -> None:
+    """Send records to `<home>/logs/holdfast.log`, and warnings also to standard error. Replaces earlier handlers."""
+    remove_handlers()
     redact = Redactor(settings.secrets())
-    file = PrivateFile(settings.home / "logs" / NAME)
-    file.setFormatter(Lines("%(asctime)s %(levelname)s %(process)d %(name)s %(message)s", redact))
-    shown = Terminal(logging.WARNING)
-    shown.setFormatter(Lines("%(levelname)s: %(message)s", redact))
-    for handler in (file, shown):
+    file = PrivateFileHandler(settings.home / "logs" / NAME)
+    file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(process)d %(name)s %(message)s", redact))
+    terminal = TerminalHandler(logging.WARNING)
+    terminal.setFormatter(ShortLogFormatter("%(levelname)s: %(message)s", redact))
+    for handler in (file, terminal):
         logging.getLogger().addHandler(handler)
     logging.getLogger("holdfast").setLevel(settings.log.upper())
 
 
-def take_down() -> None:
-    """Send records nowhere again."""
+@contextmanager
+def redirect_warnings(sink: Callable[[str], object]) -> Iterator[None]:
+    """Within the block, pass warnings to `sink`, in any thread, instead of printing them."""
+    handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler, TerminalHandler)]
+    for handler in handlers:
+        handler.sink = sink
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.sink = None
+
+
+def remove_handlers() -> None:
+    """Remove the handlers of `add_handlers`."""
     root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if isinstance(handler, PrivateFile | Terminal)]:
+    for handler in [handler for handler in root.handlers if isinstance(handler, PrivateFileHandler | TerminalHandler)]:
         root.removeHandler(handler)
         handler.close()

@@ -1,4 +1,4 @@
-"""What can be set, with its defaults and limits. How it is read is the business of `config`."""
+"""All settings with their defaults and limits. `config` reads them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,9 +14,9 @@ PROVIDERS: tuple[str, ...] = get_args(Provider)
 DEFAULT_MODELS = {"openai": "openai:gpt-5.4-mini", "anthropic": "anthropic:claude-sonnet-5-5"}
 """The model of the first provider that has a key, in this order."""
 EMBEDDED_MODEL = "local:smollm2"
-"""What is used when no provider has a key."""
+"""The model used when no provider has a key."""
 SESSION_HEADERS = ("x-session-affinity", "session-id", "thread-id", "x-openwebui-chat-id")
-"""What known clients send by themselves to name a conversation, in the order of trust."""
+"""Headers in which known clients send the id of a conversation, most reliable first."""
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
@@ -29,7 +29,7 @@ WebUrl = Annotated[str, Meta(pattern=r"^https?://.")]
 
 
 class Secret:
-    """A text that is handed out only by name, so that it does not slip into a log or a listing."""
+    """A secret string. Only `reveal` returns it, so that it does not get into a log or a listing by accident."""
 
     __slots__ = ("_text",)
 
@@ -49,15 +49,15 @@ class Secret:
         return hash(self._text)
 
 
-class Options(dict[str, object]):
-    """Settings of a platform as they stand in the file. Some are secrets, so only their names are shown."""
+class PlatformSettings(dict[str, object]):
+    """The settings of a platform as in the file. Some are secrets, so only their names are displayed."""
 
     def __repr__(self) -> str:
         return f"Options({', '.join(self)})"
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file."""
+    """A table of `config.toml`."""
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{path}={_presentable(path, value)!r}" for path, value in _leaves(self))
@@ -72,9 +72,9 @@ class ModelAccess(Section, frozen=True):
     api_key_env: str | None = None
 
 
-class Context(Section, frozen=True):
+class ContextSettings(Section, frozen=True):
     window: Count | None = None
-    """In tokens; without it the model's own, else 128,000."""
+    """In tokens; by default the model's own, else 128,000."""
     compact_at: Share = 0.75
     keep_last: Annotated[int, Meta(ge=0)] = 8
     summary_model: ModelName | None = None
@@ -82,14 +82,14 @@ class Context(Section, frozen=True):
     on_summary_failure: Literal["digest", "refuse"] = "digest"
 
 
-class Liveness(Section, frozen=True):
+class LivenessSettings(Section, frozen=True):
     heartbeat_seconds: Seconds = 15
     stale_seconds: Seconds = 90
     sweep_seconds: Seconds = 60
 
 
 class ResetRule(Section, frozen=True):
-    """What holds for one channel, or for all whose names begin so; the rest is as for all."""
+    """Overrides for one channel, or for all channels whose names begin with this name."""
 
     mode: ResetMode | None = None
     idle_minutes: Count | None = None
@@ -97,7 +97,7 @@ class ResetRule(Section, frozen=True):
     timezone: str | None = None
 
 
-class Reset(Section, frozen=True):
+class ResetSettings(Section, frozen=True):
     mode: ResetMode = "none"
     idle_minutes: Count = 120
     at_hour: Hour = 6
@@ -105,88 +105,129 @@ class Reset(Section, frozen=True):
     channels: dict[str, ResetRule] = {}
 
 
-class Processes(Section, frozen=True):
+class ProcessSettings(Section, frozen=True):
     ttl_minutes: Count | None = None
-    """Without it, the idle limit of the session."""
+    """By default the idle limit of sessions."""
     on_reset: Literal["stop", "keep", "warn"] = "warn"
     output_mb: Count = 64
-    """Of the output of each process, the newest so many megabytes are kept."""
+    """How much of the newest output of each process is kept."""
 
 
-class Api(Section, frozen=True):
+class ApiSettings(Section, frozen=True):
     key: Secret | None = None
-    """Without it, one is made and kept in `<home>/api-key`."""
+    """By default a generated key in `<home>/api-key`."""
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8420
     idle_minutes: Count = 60
     session_headers: tuple[str, ...] = SESSION_HEADERS
     hosts: tuple[str, ...] = ()
-    """Names under which the server may be addressed, beside those of this machine."""
+    """Accepted host names in addition to those of this machine."""
     cors_origins: tuple[str, ...] = ()
-    """Pages of other servers that a browser may let talk to this one; `*` for all."""
+    """Origins whose pages may call this server from a browser; `*` for all."""
     max_body_mb: Count = 32
+    server_tools: bool = True
+    """Whether requests to the compatible APIs may use the server's own tools."""
     handover_seconds: Annotated[float, Meta(ge=0)] = 60
-    """How long a worker that leaves stays for clients whose turns another one goes on with."""
+    """How long a worker that shuts down keeps streaming turns that another worker has taken over."""
 
 
-class Agent(Section, frozen=True):
+class AgentSettings(Section, frozen=True):
     busy: Literal["queue", "steer", "interrupt"] = "queue"
     max_steps: Count = 90
     system: str | None = None
     approvals: Literal["ask", "allow", "deny"] = "ask"
     approval_seconds: Annotated[float, Meta(ge=0)] = 30
-    """How long a question waits where nobody sits before the session."""
+    """How long a question waits for an answer in a session that nobody watches."""
     turn_seconds: Seconds = 3600
     step_seconds: Seconds = 600
     titles: bool = True
-    """Whether chats get a title by themselves after the first exchange."""
+    """Whether the model gives a chat a title after the first exchange."""
 
 
-class Gateway(Section, frozen=True):
+class Terminal(Section, frozen=True):
+    """How and where tools run commands."""
+
+    sandbox: Literal["auto", "off", "required"] = "auto"
+    """Whether commands run in a sandbox that hides the home directory: `auto` if bwrap works, `off` never, `required`
+    refuses commands without it."""
+    workdir: str | None = None
+    """The default working directory of sessions of the API, schedules, batches and platforms.
+    If not set, each has its own in `<home>/work`."""
+
+
+class GatewaySettings(Section, frozen=True):
     home_channel: str | None = None
-    platforms: dict[str, Options] = {}
+    platforms: dict[str, PlatformSettings] = {}
     """The tables `[gateway.<platform>]`."""
 
 
-class Fleet(Section, frozen=True):
+class FleetSettings(Section, frozen=True):
     peers: tuple[WebUrl, ...] = ()
+    """The password in a URL is the API key of that server. A peer without one is not queried."""
+    allow_http: bool = False
+    """Whether a key may be sent to a peer on another machine over plain HTTP."""
 
 
-class Broker(Section, frozen=True):
-    """Many users, each with a home and a worker of their own."""
+class BrokerSettings(Section, frozen=True):
+    """Several users, each with a separate home directory and worker."""
 
     idle_minutes: Annotated[float, Meta(gt=0)] = 30
     homes: str | None = None
-    """Without it, `<home>/users`."""
+    """By default `<home>/users`."""
     first_uid: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-    """Each user's worker runs under a uid of its own, from this one on; with 0 all share the broker's.
-    Without it, a broker that is root finds uids that nobody uses; others cannot give out any."""
+    """The first of the uids given to workers, one per user; with 0 all use the broker's uid.
+    By default a broker that runs as root finds unused uids; without root there is none to give."""
     environment: tuple[str, ...] = ()
-    """Variables that workers are given beside the usual ones."""
+    """Environment variables passed to workers in addition to the usual ones."""
     requests: Count = 64
-    """Open requests of one user."""
+    """Concurrent requests of one user."""
     memory_mb: Count = 2048
-    """Of each program of a user."""
+    """Limit for each program of a user."""
     user_memory_mb: Count = 4096
-    """Of all programs of a user together, where there are control groups."""
+    """Limit for all programs of a user together, where control groups are available."""
     user_disk_mb: Count = 10240
-    """Of all files of a user together. Whoever has more is not served until there are fewer."""
+    """Limit for all files of a user together. Requests of a user over the limit are refused."""
     processes: Count = 512
-    """Programs and threads of one user, where each has a uid."""
+    """Limit for programs and threads of one user, where each has a uid."""
     kb_per_second: Count | None = None
-    """What is carried for one user, in both directions together."""
+    """Transfer rate of one user, both directions together."""
     start_seconds: Seconds = 60
     stop_seconds: Seconds = 30
 
 
-class Mcp(Section, frozen=True):
-    """An MCP server: a command that is started, or a URL. `trust` lets its tools run without being asked about."""
+class McpOAuthSettings(Section, frozen=True):
+    """The login to an MCP server, where discovery and registration are not enough."""
+
+    grant: Literal["authorization_code", "client_credentials", "identity_assertion"] = "authorization_code"
+    """A person logs in, the client logs in as itself, or an identity provider vouches for the person."""
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    client_auth: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
+    client_metadata_url: Annotated[str, Meta(pattern=r"^https://[^/]+/.")] | None = None
+    """A document that describes the client; its address is the client id where the server supports that."""
+    private_key: Secret | None = None
+    """In PEM format; signs the client's assertions instead of a secret."""
+    signing_algorithm: str = "RS256"
+    issuer: WebUrl | None = None
+    """The only authorization server that is accepted."""
+    scope: str | None = None
+    redirect_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """The port of the redirect address; 0 for any free one."""
+    id_token_file: str | None = None
+    """The identity provider's token for the person; another program renews the file."""
+    idp_token_endpoint: WebUrl | None = None
+    idp_client_id: str | None = None
+
+
+class McpSettings(Section, frozen=True):
+    """An MCP server: a command to start, or a URL. `trust` lets its tools run without approval."""
 
     command: tuple[str, ...] = ()
     url: WebUrl | None = None
     env: dict[str, Secret] = {}
     headers: dict[str, Secret] = {}
     trust: bool = False
+    oauth: McpOAuthSettings = McpOAuthSettings()
 
 
 class Settings(Section, frozen=True):
@@ -196,22 +237,23 @@ class Settings(Section, frozen=True):
     fallback_models: tuple[ModelName, ...] = ()
     log: Literal["debug", "info", "warning", "error"] = "info"
     models: dict[Provider, ModelAccess] = {}
-    context: Context = Context()
-    liveness: Liveness = Liveness()
-    reset: Reset = Reset()
-    processes: Processes = Processes()
-    api: Api = Api()
-    agent: Agent = Agent()
-    gateway: Gateway = Gateway()
-    fleet: Fleet = Fleet()
-    broker: Broker = Broker()
-    mcp: dict[str, Mcp] = {}
+    context: ContextSettings = ContextSettings()
+    liveness: LivenessSettings = LivenessSettings()
+    reset: ResetSettings = ResetSettings()
+    processes: ProcessSettings = ProcessSettings()
+    api: ApiSettings = ApiSettings()
+    agent: AgentSettings = AgentSettings()
+    terminal: Terminal = Terminal()
+    gateway: GatewaySettings = GatewaySettings()
+    fleet: FleetSettings = FleetSettings()
+    broker: BrokerSettings = BrokerSettings()
+    mcp: dict[str, McpSettings] = {}
     warnings: tuple[str, ...] = ()
-    """What is allowed but unwise; `holdfast doctor` shows it."""
+    """Valid but risky settings; `holdfast doctor` prints these warnings."""
 
     @property
     def store_path(self) -> Path | None:
-        """The file of a SQLite store; None for another kind. A relative path starts at the home."""
+        """The file of a SQLite store; None for PostgreSQL. A path is relative to the home directory."""
         path = self.store.removeprefix("sqlite:///")
         return None if path == self.store else self.home / Path(path).expanduser()
 
@@ -220,39 +262,39 @@ class Settings(Section, frozen=True):
         return self.processes.ttl_minutes or self.reset.idle_minutes
 
     def access(self, provider: Provider) -> ModelAccess:
-        """How to reach a provider, configured or not."""
+        """The access settings of a provider; the defaults if it is not configured."""
         return self.models.get(provider, ModelAccess())
 
     def secrets(self) -> list[str]:
-        """Every secret text among the settings, for those who must keep them out of sight."""
+        """Every secret in the settings, for code that must redact them."""
         found = [value.reveal() for _, value in _leaves(self) if isinstance(value, Secret)]
         options = [value for table in self.gateway.platforms.values() for value in table.values()]
         urls = [self.store, *self.fleet.peers, *(access.base_url or "" for access in self.models.values())]
         passwords = [password for url in urls if (password := urlsplit(url).password)]
         return [*found, *(text for text in options if isinstance(text, str)), *passwords]
 
-    def shown(self) -> dict[str, object]:
-        """Every setting by its path, for people: of a secret only whether it is set."""
+    def display_values(self) -> dict[str, object]:
+        """Every setting by its name, for display: a secret only as `set` or `not set`."""
         return {path: _presentable(path, value) for path, value in _leaves(self)}
 
 
 INTERNAL = ("home", "warnings")
-"""Fields of Settings that cannot stand in the file."""
-CHOSEN = {"models": "<provider>.", "mcp": "<name>.", "channels": "<channel>."}
-"""Tables whose inner names the person chooses."""
+"""Fields of Settings that are not allowed in the file."""
+USER_NAMED = {"models": "<provider>.", "mcp": "<name>.", "channels": "<channel>."}
+"""Tables whose keys the user chooses."""
 
 
-def paths(section: type[msgspec.Struct] = Settings, prefix: str = "") -> list[str]:
-    """Every setting the file may hold, as `table.name`."""
+def list_setting_names(section: type[msgspec.Struct] = Settings, prefix: str = "") -> list[str]:
+    """Every setting that the file may contain, as `table.name`."""
     found: list[str] = []
     for name, hint in get_type_hints(section).items():
         inner = get_args(hint)[1] if get_origin(hint) is dict else hint
         if name in INTERNAL:
             continue
-        if inner is Options:
+        if inner is PlatformSettings:
             found.append(f"{prefix}<platform>")
         elif is_section(inner):
-            found += paths(inner, f"{prefix}{name}.{CHOSEN.get(name, '')}")
+            found += list_setting_names(inner, f"{prefix}{name}.{USER_NAMED.get(name, '')}")
         else:
             found.append(prefix + name)
     return found
@@ -262,14 +304,14 @@ def is_section(hint: object) -> bool:
     return isinstance(hint, type) and issubclass(hint, Section)
 
 
-def without_password(url: str) -> str:
-    """The URL as it may be shown."""
+def mask_password(url: str) -> str:
+    """The URL without its password, for display."""
     url = re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", url)
     return re.sub(r"(?<=[?&])((?:ssl)?password)=[^&]*", r"\1=***", url)
 
 
 def _leaves(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Each setting with its value; those of absent providers too, so that one sees what is not set."""
+    """Each setting with its value, including those of providers that are not configured."""
     for name in section.__struct_fields__:
         value = getattr(section, name)
         if name == "models" and isinstance(section, Settings):
@@ -296,13 +338,13 @@ def _presentable(path: str, value: object) -> object:
             return "set"
         case None if path.endswith((".api_key", "api.key")):
             return "not set"
-        case Options():
+        case PlatformSettings():
             return sorted(value)
         case Path():
             return str(value)
         case tuple():
             return [_presentable(path, item) for item in value]
         case str() if "://" in value:
-            return without_password(value)
+            return mask_password(value)
         case _:
             return value

@@ -1,30 +1,44 @@
-"""A real server process on a home of its own, and ways to talk to it."""
+"""A real server process with its own home, and clients for it."""
 
 import json
 import re
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
-from openai import OpenAI
+from anthropic import Anthropic
+from openai import DefaultHttpxClient, OpenAI
 
-from tests.crash.programs import Hung, Process
+from tests.api.sdk_types import check_document, check_event
+from tests.crash.programs import Hung, Process, wait_until
 
 KEY = "hfk-for-the-tests-only"
 WORDS = 150
 SLOWLY = " ".join(f"word{n}" for n in range(WORDS))
-"""What the slow model says, in some three seconds."""
+"""The reply of the slow model; it takes about three seconds."""
 BRISKLY = " ".join(f"piece{n}" for n in range(80))
-"""What the brisk model says, in some eight tenths of a second."""
+"""The reply of the brisk model; it takes about 0.8 seconds."""
 SCRIPTS = {
     "slow": {"steps": [{"say": SLOWLY, "delay_seconds": 0.02}], "loop": True},
     "dawdling": {"steps": [{"say": SLOWLY, "delay_seconds": 0.3}], "loop": True},
     "fails": {"steps": [{"fail": "refused", "message": "I will not."}, {"say": "Then again, why not."}]},
     "silent": {"steps": [{"hang": True}]},
+    "thinks": {"steps": [{"think": "Let me see. Yes.", "say": "It is so."}], "loop": True},
+    "cut": {"steps": [{"say": "And then", "finish": "length"}], "loop": True},
+    "declines": {"steps": [{"say": "I would rather not.", "finish": "refused"}], "loop": True},
     "brisk": {"steps": [{"say": BRISKLY, "delay_seconds": 0.01}], "loop": True},
+    "pays": {
+        "steps": [
+            {"call": [{"name": "terminal", "arguments": {"command": "echo paid >> BESIDE/paid.txt"}}]},
+            {"say": SLOWLY, "delay_seconds": 0.02},
+        ],
+        "loop": True,
+    },
     "asks": {"steps": [{"call": [{"name": "terminal", "arguments": {"command": "rm -rf gone"}}]}, {"say": "Asked."}]},
 }
 
@@ -35,12 +49,13 @@ def write_config(
     context_window: int = 0,
     vendor: str = "",
     approval_seconds: int = 0,
+    store: str = "",
     **api: object,
 ) -> None:
-    """Models that a request can ask for by name: echo, tools, and the scripts above; or one `alone`, for which none stands in."""
+    """Configure the models that a request can name: echo, tools, and the scripts above; or only `alone`, without fallbacks."""
     home.mkdir(parents=True, exist_ok=True)
     for name, script in SCRIPTS.items():
-        (home / f"{name}.json").write_text(json.dumps(script))
+        (home / f"{name}.json").write_text(json.dumps(script).replace("BESIDE", str(home.parent)))
     models = ["scripted:tools", *(f"scripted:{home}/{name}.json" for name in SCRIPTS)]
     lines = ['model = "scripted:echo"', f"fallback_models = {json.dumps(models)}", "[api]"]
     if alone:
@@ -54,6 +69,8 @@ def write_config(
             'api_key = "sk-test"',
             "[api]",
         ]
+    if store:
+        lines = [f'store = "{store}"', *lines]
     context = ["[context]", f"window = {context_window}"] if context_window else []
     lines += [f"{name} = {json.dumps(value)}" for name, value in {"key": KEY, **api}.items()]
     (home / "config.toml").write_text(
@@ -65,6 +82,9 @@ def write_config(
 class Server:
     """`holdfast serve` as a process. It can be killed and started again on the same home and port."""
 
+    before: tuple[str, ...] = ()
+    """The command line before the program, such as a wrapper."""
+
     def __init__(self, home: Path, *options: str, alone: str = "", **api: object) -> None:
         self.home = home
         self._options = options
@@ -73,12 +93,22 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "holdfast", "--home", str(self.home), "serve", "--port", str(self.port)]
+        command = [
+            *self.before,
+            sys.executable,
+            "-m",
+            "holdfast",
+            "--home",
+            str(self.home),
+            "serve",
+            "--port",
+            str(self.port),
+        ]
         self.process = Process(*command, *self._options)
         self.process.__enter__()
-        if not self.process.wait_for_words("Holdfast serves at"):
-            raise Hung(f"the server did not start: {self.process.complaints}")
-        said = self.process.words
+        if not self.process.wait_for_output("Holdfast is listening on"):
+            raise Hung(f"the server did not start: {self.process.stderr}")
+        said = self.process.stdout
         found = re.search(r"http://\S+:(\d+);", said)
         assert found is not None, said
         self.port = int(found[1])
@@ -103,10 +133,19 @@ class Server:
 
     def http(self, **options: Any) -> httpx.Client:
         headers = {"authorization": f"Bearer {KEY}", **options.pop("headers", {})}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30, **options)
+        # It needs no certificates, and to load them takes longer than most requests.
+        hooks = options.pop("event_hooks", {"response": []})
+        hooks["response"].append(check_document)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, verify=False, event_hooks=hooks, **options)
 
     def openai(self, **options: Any) -> OpenAI:
-        return OpenAI(base_url=f"{self.url}/v1", api_key=KEY, **{"max_retries": 0, "timeout": 30, **options})
+        """The official client; each response is checked against the type that it expects."""
+        checked = DefaultHttpxClient(event_hooks={"response": [check_document]})
+        usual = {"max_retries": 0, "timeout": 30, "http_client": checked}
+        return OpenAI(base_url=f"{self.url}/v1", api_key=KEY, **{**usual, **options})
+
+    def anthropic(self, **options: Any) -> Anthropic:
+        return Anthropic(base_url=self.url, api_key=KEY, **{"max_retries": 0, "timeout": 30, **options})
 
     def __enter__(self) -> Self:
         return self
@@ -115,10 +154,18 @@ class Server:
         self.process.__exit__(None, None, None)
 
 
+@contextmanager
+def recording_vendor(record: Path, *options: str) -> Iterator[str]:
+    """The address of a model server that appends each request to the file."""
+    with Process(sys.executable, "-m", "tests.fakes.openai_server", "--record", str(record), *options) as running:
+        wait_until(lambda: running.stdout.endswith("\n"), "the vendor's port")
+        yield f"http://127.0.0.1:{running.stdout.strip()}/v1"
+
+
 def ask(
     http: httpx.Client, *messages: str | dict[str, Any], headers: dict[str, str] | None = None, **more: Any
 ) -> httpx.Response:
-    """A request; messages alternate between the user and the assistant unless they say who they are."""
+    """Send a request; messages without a role alternate between user and assistant."""
     body = {"model": "holdfast", "messages": as_messages(*messages), **more}
     return http.post("/v1/chat/completions", json=body, headers=headers)
 
@@ -143,7 +190,7 @@ def session(response: httpx.Response) -> str:
 def events(body: str) -> list[Any]:
     """The data of a stream, `[DONE]` as text."""
     found = [line.removeprefix("data: ") for line in body.splitlines() if line.startswith("data: ")]
-    return [piece if piece == "[DONE]" else json.loads(piece) for piece in found]
+    return [piece if piece == "[DONE]" else check_event(json.loads(piece)) for piece in found]
 
 
 def told(chunks: list[Any]) -> str:

@@ -1,4 +1,4 @@
-"""Every wrong request has a documented answer in OpenAI's shape, and leaves the log well-formed. None gives a 500."""
+"""Every invalid request gets a documented error in OpenAI's format and leaves the log well-formed. None gives a 500."""
 
 import base64
 import json
@@ -118,7 +118,9 @@ WRONG: list[tuple[Any, int, str, str | None]] = [
 @pytest.mark.parametrize(
     ("sent", "status", "code", "param"), WRONG, ids=[f"{n}-{row[2]}" for n, row in enumerate(WRONG)]
 )
-def test_a_wrong_request_is_refused_by_name(http: httpx.Client, sent: Any, status: int, code: str, param: str) -> None:
+def test_an_invalid_request_is_refused_and_the_parameter_is_named(
+    http: httpx.Client, sent: Any, status: int, code: str, param: str
+) -> None:
     content = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
 
     response = http.post("/v1/chat/completions", content=content, headers={"content-type": "application/json"})
@@ -139,12 +141,12 @@ NEUTRAL = [
 
 
 @pytest.mark.parametrize("more", NEUTRAL)
-def test_what_changes_nothing_is_accepted(http: httpx.Client, more: dict[str, Any]) -> None:
+def test_parameters_with_their_default_value_are_accepted(http: httpx.Client, more: dict[str, Any]) -> None:
     assert http.post("/v1/chat/completions", json=body(**more)).status_code == 200
 
 
 @pytest.mark.parametrize(("value", "same"), [(True, 1), (False, 0)])
-def test_a_truth_value_is_no_number(http: httpx.Client, value: bool, same: int) -> None:
+def test_a_boolean_is_not_accepted_as_a_number(http: httpx.Client, value: bool, same: int) -> None:
     assert http.post("/v1/chat/completions", json=body(n=value)).status_code == 400
 
 
@@ -160,7 +162,7 @@ def test_a_request_over_the_limit_is_refused_before_it_is_read(http: httpx.Clien
     assert response.json()["error"]["code"] == "request_too_large"
 
 
-def test_a_body_without_a_length_is_counted_as_it_comes(http: httpx.Client) -> None:
+def test_a_body_without_a_length_is_counted_while_it_is_received(http: httpx.Client) -> None:
     def pieces() -> Any:
         for _ in range(40):
             yield b" " * 2**20
@@ -170,7 +172,7 @@ def test_a_body_without_a_length_is_counted_as_it_comes(http: httpx.Client) -> N
     assert response.status_code == 413
 
 
-def test_a_picture_within_the_limit_of_the_body_and_over_its_own_is_refused_by_name(http: httpx.Client) -> None:
+def test_an_image_over_its_own_limit_is_refused_although_the_body_is_within_its_limit(http: httpx.Client) -> None:
     image = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(6 * 2**20)).decode()
 
     response = http.post(
@@ -196,7 +198,7 @@ def test_a_session_in_the_trash_is_not_found(server: Server, http: httpx.Client)
 @pytest.mark.parametrize(
     "line", [b"x-session-key: a\x00b", b"x-session-key: a\x1bb", b"x session: a", b"x-\xff: a", b"\x01"]
 )
-def test_a_header_with_control_characters_is_refused_in_the_same_shape(server: Server, line: bytes) -> None:
+def test_a_header_with_control_characters_gets_the_usual_error_document(server: Server, line: bytes) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n".encode()
         connection.sendall(head + line + b"\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
@@ -209,7 +211,7 @@ def test_a_header_with_control_characters_is_refused_in_the_same_shape(server: S
     assert json.loads(content)["error"].keys() == {"message", "type", "code", "param"}
 
 
-def test_endless_headers_are_cut_off(server: Server) -> None:
+def test_too_many_headers_are_refused(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n")
         answer = b""
@@ -234,7 +236,7 @@ def test_endless_headers_are_cut_off(server: Server) -> None:
         ("GET", "/v1/../../etc/passwd", 404, "not_found"),
     ],
 )
-def test_what_is_not_there_is_said_in_the_same_shape(
+def test_an_unknown_path_gets_the_usual_error_document(
     http: httpx.Client, method: str, path: str, status: int, code: str
 ) -> None:
     response = http.request(method, path)
@@ -243,7 +245,7 @@ def test_what_is_not_there_is_said_in_the_same_shape(
     assert response.json()["error"]["code"] == code
 
 
-def test_after_all_of_it_a_session_still_works(http: httpx.Client) -> None:
+def test_a_session_still_works_after_all_invalid_requests(http: httpx.Client) -> None:
     name = {"x-session-key": uuid.uuid4().hex}
     ask(http, "hello", headers=name)
     for wrong in (body(messages=[{"role": "tool", "content": "x", "tool_call_id": "no"}]), body(n=2)):

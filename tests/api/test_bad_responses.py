@@ -1,4 +1,4 @@
-"""Requests for responses that cannot be granted: each is refused by name, with its documented code, and no input is a bug."""
+"""Invalid requests to the Responses API: each is refused with its documented code and the parameter's name."""
 
 import json
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.api import response_shapes
-from holdfast.api.errors import Refusal
+from holdfast.api.errors import ApiError
+from holdfast.api.openai.responses import request
 from tests.api.serving import Server
 
 UNKNOWN = "resp_" + "0" * 40
@@ -44,10 +44,9 @@ REFUSED: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"background": True, "store": False}, 400, "invalid_value", "store"),
     ({"tools": [{"type": "web_search"}]}, 400, "unsupported_parameter", "tools[0].type"),
     ({"tools": [{"type": "function", "name": "a b"}]}, 400, "invalid_value", None),
-    ({"tools": [{"type": "function", "name": "a", "strict": True}]}, 400, "unsupported_parameter", None),
     ({"tool_choice": {"type": "web_search"}}, 400, "invalid_value", "tool_choice"),
+    ({"parallel_tool_calls": 21}, 400, "invalid_type", "parallel_tool_calls"),
     ({"include": ["file_search_call.results"]}, 400, "unsupported_parameter", "include"),
-    ({"max_tool_calls": 3}, 400, "unsupported_parameter", "max_tool_calls"),
     ({"prompt": {"id": "x"}}, 400, "unsupported_parameter", "prompt"),
     ({"top_logprobs": 2}, 400, "unsupported_parameter", "top_logprobs"),
     ({"reasoning": {"effort": "high"}}, 400, "unsupported_parameter", "reasoning"),
@@ -60,7 +59,7 @@ REFUSED: list[tuple[dict[str, Any], int, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("body", "status", "code", "param"), REFUSED, ids=lambda value: str(value)[:40])
-def test_it_is_refused_by_name(
+def test_an_invalid_request_is_refused_and_the_parameter_is_named(
     http: httpx.Client, body: dict[str, Any], status: int, code: str, param: str | None
 ) -> None:
     answer = http.post("/v1/responses", json={"model": "holdfast", "input": "hello", **body})
@@ -84,16 +83,20 @@ def test_it_is_refused_by_name(
         (f"/v1/responses/{UNKNOWN}?include=x", 400, "unsupported_parameter"),
         (f"/v1/responses/{UNKNOWN}?what=x", 400, "unsupported_parameter"),
         (f"/v1/responses/{UNKNOWN}/input_items?limit=0", 400, "invalid_value"),
+        (f"/v1/responses/{UNKNOWN}/input_items?limit=00000000000000000001999", 400, "invalid_value"),
+        (f"/v1/responses/{UNKNOWN}/input_items?limit={'9' * 5000}", 400, "invalid_value"),
+        (f"/v1/responses/{UNKNOWN}/input_items?limit=", 400, "invalid_value"),
+        (f"/v1/responses/{UNKNOWN}/input_items?limit=0099", 404, "response_not_found"),
         (f"/v1/responses/{UNKNOWN}/input_items?order=up", 400, "invalid_value"),
     ],
 )
-def test_what_is_not_there_is_not_found(http: httpx.Client, path: str, status: int, code: str) -> None:
+def test_an_unknown_response_is_not_found(http: httpx.Client, path: str, status: int, code: str) -> None:
     answer = http.get(path)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
-def test_a_turn_of_chat_is_no_response(http: httpx.Client) -> None:
+def test_a_turn_of_chat_completions_is_not_a_response(http: httpx.Client) -> None:
     body = {"model": "holdfast", "messages": [{"role": "user", "content": "hello"}]}
     about = http.post("/v1/chat/completions", json=body).json()["holdfast"]
     id_ = f"resp_{about['session_id'].removeprefix('hf-')}{about['turn_id'].removeprefix('turn-')}"
@@ -136,13 +139,13 @@ anything: st.SearchStrategy[Any] = st.recursive(
     ),
     max_leaves=12,
 )
-NAMES = [*response_shapes.Request.__struct_fields__, *response_shapes.NEUTRAL, "seed", "n"]
+NAMES = [*request.ResponsesRequest.__struct_fields__, *request.NO_EFFECT, "seed", "n"]
 
 
 @given(more=st.dictionaries(st.sampled_from(NAMES), anything, max_size=4), items=st.lists(anything, max_size=3))
-def test_no_body_breaks_the_reader(more: dict[str, Any], items: list[Any]) -> None:
+def test_no_body_crashes_the_parser(more: dict[str, Any], items: list[Any]) -> None:
     usual: dict[str, Any] = {"model": "holdfast", "input": items or "hello"}
     try:
-        response_shapes.parse(json.dumps({**usual, **more}).encode())
-    except Refusal as refusal:
+        request.parse(json.dumps({**usual, **more}).encode())
+    except ApiError as refusal:
         assert refusal.status < 500

@@ -11,7 +11,7 @@ from tests.api.serving import KEY, Server, ask, session, text
 
 
 def running(server: Server, name: dict[str, str]) -> httpx.Response:
-    """Begin a slow turn and leave it to itself."""
+    """Start a slow turn and disconnect."""
     with server.http() as http:
         body = {"model": server.model("slow"), "messages": [{"role": "user", "content": "slowly"}], "stream": True}
         with http.stream("POST", "/v1/chat/completions", json=body, headers=name) as response:
@@ -32,7 +32,7 @@ def test_a_second_request_waits_its_turn(server: Server, http: httpx.Client) -> 
     assert text(second) == "You said: hello"
 
 
-def test_a_second_request_that_would_not_wait_is_told_so(server: Server, http: httpx.Client) -> None:
+def test_a_second_request_with_busy_reject_is_refused(server: Server, http: httpx.Client) -> None:
     name = new_name()
     running(server, name)
 
@@ -42,7 +42,7 @@ def test_a_second_request_that_would_not_wait_is_told_so(server: Server, http: h
     assert second.json()["error"]["code"] == "session_busy"
 
 
-def test_a_second_request_can_end_the_first(server: Server, http: httpx.Client) -> None:
+def test_a_second_request_can_interrupt_the_first(server: Server, http: httpx.Client) -> None:
     name = new_name()
     outcome: list[httpx.Response] = []
 
@@ -62,7 +62,7 @@ def test_a_second_request_can_end_the_first(server: Server, http: httpx.Client) 
     assert outcome[0].json()["error"]["code"] == "interrupted"
 
 
-def test_words_can_join_a_running_turn(server: Server, http: httpx.Client) -> None:
+def test_input_can_join_a_running_turn(server: Server, http: httpx.Client) -> None:
     name = new_name()
     running(server, name)
 
@@ -72,13 +72,13 @@ def test_words_can_join_a_running_turn(server: Server, http: httpx.Client) -> No
 
 
 @pytest.mark.parametrize("value", ["soon", "", "QUEUE"])
-def test_an_unknown_way_to_be_busy_is_refused(http: httpx.Client, value: str) -> None:
+def test_an_unknown_busy_mode_is_refused(http: httpx.Client, value: str) -> None:
     response = ask(http, "hello", headers={"x-busy": value})
 
     assert response.status_code == (200 if value.strip().lower() == "queue" else 400)
 
 
-def test_many_requests_on_one_session_are_all_answered_in_some_order(server: Server) -> None:
+def test_many_requests_to_one_session_are_all_answered(server: Server) -> None:
     name = new_name()
 
     async def go() -> list[httpx.Response]:

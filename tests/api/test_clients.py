@@ -25,7 +25,7 @@ def new_name() -> dict[str, str]:
     return {"X-Session-Key": uuid.uuid4().hex}
 
 
-def test_a_completion_has_all_that_the_client_reads(client: OpenAI) -> None:
+def test_a_completion_has_all_fields_that_the_client_reads(client: OpenAI) -> None:
     done = client.chat.completions.create(model="holdfast", messages=[{"role": "user", "content": "Hello"}])
 
     assert done.object == "chat.completion"
@@ -35,7 +35,7 @@ def test_a_completion_has_all_that_the_client_reads(client: OpenAI) -> None:
     assert done.id.startswith("chatcmpl-") and done.model == "scripted:echo"
 
 
-def test_a_stream_says_the_same_and_ends_with_its_usage(client: OpenAI) -> None:
+def test_a_stream_has_the_same_text_and_ends_with_its_usage(client: OpenAI) -> None:
     stream = client.chat.completions.create(
         model="holdfast",
         messages=[{"role": "user", "content": "Hello"}],
@@ -65,7 +65,7 @@ def test_a_client_that_did_not_ask_for_usage_gets_no_chunk_without_choices(clien
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_call_of_the_clients_tool_comes_back_and_its_result_goes_on(client: OpenAI, stream: bool) -> None:
+def test_a_call_of_a_client_tool_is_returned_and_its_result_continues_the_turn(client: OpenAI, stream: bool) -> None:
     messages: list[Any] = [{"role": "user", "content": f'use tool weather {{"place": "Bonn"}}\n{uuid.uuid4().hex}'}]
     first = calls_of(client, messages, stream=stream)
     assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in first] == [
@@ -99,7 +99,7 @@ def calls_of(client: OpenAI, messages: list[Any], *, stream: bool) -> list[Any]:
     ]
 
 
-def test_words_instead_of_a_result_go_on_without_it(client: OpenAI, server: Server) -> None:
+def test_a_message_instead_of_a_result_continues_without_it(client: OpenAI, server: Server) -> None:
     headers = new_name()
     asked = "use tool weather {}"
     client.chat.completions.create(
@@ -113,7 +113,7 @@ def test_words_instead_of_a_result_go_on_without_it(client: OpenAI, server: Serv
     assert done.choices[0].message.content == "You said: never mind"
 
 
-def test_only_the_result_is_enough_for_a_client_that_names_its_session(client: OpenAI) -> None:
+def test_a_client_that_names_its_session_may_send_only_the_result(client: OpenAI) -> None:
     headers = new_name()
     first = client.chat.completions.create(
         model="scripted:tools",
@@ -156,7 +156,7 @@ def test_a_reply_in_several_steps_is_recognised_when_the_client_sends_it_back(cl
     assert second.headers["x-session-id"] == stream.response.headers["x-session-id"]
 
 
-def test_a_failed_turn_is_an_error_that_names_the_session_and_is_not_to_be_repeated(tmp_path: Path) -> None:
+def test_a_failed_turn_is_an_error_that_names_the_session_and_is_not_retried(tmp_path: Path) -> None:
     headers = new_name()
     with Server(tmp_path / "home", alone="fails") as server, server.openai(max_retries=2) as client:
         with pytest.raises(openai.BadRequestError) as caught:
@@ -196,7 +196,7 @@ def test_the_models_are_listed(client: OpenAI) -> None:
     assert names[:3] == ["holdfast", "scripted:echo", "scripted:tools"]
 
 
-def test_pictures_and_files_are_taken_in(client: OpenAI) -> None:
+def test_images_and_files_are_accepted(client: OpenAI) -> None:
     dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
     done = client.chat.completions.create(
         model="holdfast",

@@ -1,4 +1,4 @@
-"""Promise 16: compaction never changes the id a client holds, and every form of reply says that it happened."""
+"""Promise 16: compaction never changes the session id, and every form of reply reports it."""
 
 import httpx
 import pytest
@@ -7,7 +7,7 @@ from tests.api.serving import Server, ask, events, session
 
 
 @pytest.mark.timeout(120)
-def test_a_client_keeps_its_id_through_compactions_and_is_told_of_each(
+def test_a_session_keeps_its_id_through_compactions_and_reports_each(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     home = tmp_path_factory.mktemp("api") / "home"
@@ -24,7 +24,7 @@ def test_a_client_keeps_its_id_through_compactions_and_is_told_of_each(
 
 
 def converse(http: httpx.Client, name: dict[str, str], number: int) -> dict[str, object]:
-    """A turn, every other one streamed; what it says of its session."""
+    """Run a turn, every other one streamed; return what its headers say about the session."""
     response = ask(http, f"{number}: {'words ' * 120}", headers=name, stream=bool(number % 2))
     assert response.status_code == 200, response.text
     assert response.headers["x-session-id"] == name["x-session-id"]

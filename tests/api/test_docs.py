@@ -1,13 +1,16 @@
-"""Every code that the API answers with stands in docs/api.md with its status, and every error of ours has one."""
+"""docs/api.md lists every error code of the API with its status, and every error class has a status."""
 
 import ast
 import re
 from pathlib import Path
 
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+from openai.types.responses.response_create_params import ResponseCreateParamsBase
+
 import holdfast.api
-from holdfast.api import response_shapes
 from holdfast.api.errors import STATUS, TURN_STATUS
-from holdfast.api.shapes import NEUTRAL, PASSED_ON, ChatRequest
+from holdfast.api.openai.chat_request import FORWARDED, NO_EFFECT, ChatRequest
+from holdfast.api.openai.responses import request
 from holdfast.cli.errors import EXIT
 
 TEXT = (Path(__file__).parents[2] / "docs" / "api.md").read_text("utf-8")
@@ -19,11 +22,12 @@ def documented() -> dict[str, int]:
 
 
 def refused() -> set[tuple[str, int]]:
-    """Each code that the sources refuse with, and its status."""
+    """Each error code in the sources, and its status."""
     found = set()
-    for path in Path(holdfast.api.__file__).parent.glob("*.py"):
+    api = Path(holdfast.api.__file__).parent
+    for path in (*api.rglob("*.py"), *api.parent.glob("http_*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Refusal", "self._refuse"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("ApiError", "self._refuse"):
                 values = [getattr(argument, "value", None) for argument in node.args[:2]]
                 if len(values) == 2 and isinstance(values[0], int):
                     found.add((str(values[1]), values[0]))
@@ -41,9 +45,14 @@ def test_every_code_is_documented_with_its_status() -> None:
 
 
 def test_every_parameter_is_documented() -> None:
-    assert named_under("## What a request may hold") == {*ChatRequest.__struct_fields__, *NEUTRAL, *PASSED_ON}
-    known = {*response_shapes.Request.__struct_fields__, *response_shapes.NEUTRAL, *response_shapes.PASSED_ON}
-    assert named_under("### What a request for a response may hold") == known
+    known = {*ChatRequest.__struct_fields__, *NO_EFFECT, *FORWARDED}
+    assert named_under("## Request parameters") == known | set(CompletionCreateParamsBase.__annotations__)
+    known = {
+        *request.ResponsesRequest.__struct_fields__,
+        *request.NO_EFFECT,
+        *request.ForwardedParameters.__struct_fields__,
+    }
+    assert named_under("### Parameters of a Responses request") == known | set(ResponseCreateParamsBase.__annotations__)
 
 
 def named_under(heading: str) -> set[str]:

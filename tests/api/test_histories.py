@@ -8,11 +8,11 @@ from tests.api.serving import ask, session, text
 
 
 def unique(words: str) -> str:
-    """Words that nobody else has said, so that their history is nobody else's either."""
+    """A unique text, so that its history matches no other session."""
     return f"{words} {uuid.uuid4().hex}"
 
 
-def test_a_history_is_recognised_without_any_name(http: httpx.Client) -> None:
+def test_a_history_is_matched_without_a_session_name(http: httpx.Client) -> None:
     hello = unique("hello")
     first = ask(http, hello)
     second = ask(http, hello, text(first), "how are you?")
@@ -20,10 +20,10 @@ def test_a_history_is_recognised_without_any_name(http: httpx.Client) -> None:
 
     assert session(first) == session(second) == session(third)
     assert second.headers["x-session-new"] == third.headers["x-session-new"] == "0"
-    assert third.headers["x-session-seq"] == "13", "nothing was said twice"
+    assert third.headers["x-session-seq"] == "13", "no message was added twice"
 
 
-def test_two_strangers_with_the_same_words_never_share_a_session(http: httpx.Client) -> None:
+def test_two_clients_with_the_same_messages_never_share_a_session(http: httpx.Client) -> None:
     hello = unique("hello")
     anna, bert = ask(http, hello), ask(http, hello)
     assert text(anna) == text(bert)
@@ -36,7 +36,7 @@ def test_two_strangers_with_the_same_words_never_share_a_session(http: httpx.Cli
     assert session(anna3) == session(anna2)
 
 
-def test_users_that_the_client_tells_apart_are_never_matched_to_one_another(http: httpx.Client) -> None:
+def test_users_that_the_client_distinguishes_never_share_a_session(http: httpx.Client) -> None:
     hello = unique("hello")
     anna = ask(http, hello, user="anna")
 
@@ -46,7 +46,7 @@ def test_users_that_the_client_tells_apart_are_never_matched_to_one_another(http
     assert session(bert) != session(anna) == session(anna2)
 
 
-def test_a_history_from_elsewhere_begins_a_session_that_knows_it(http: httpx.Client) -> None:
+def test_an_unknown_history_starts_a_session_that_contains_it(http: httpx.Client) -> None:
     hello = unique("hello")
 
     first = ask(http, hello, "Good day, from another server.", "go on")
@@ -60,6 +60,7 @@ def test_an_edited_history_becomes_a_fork_and_the_name_points_to_it(http: httpx.
     name = {"x-session-key": unique("name")}
     first = ask(http, "one", headers=name)
     second = ask(http, "one", text(first), "two", headers=name)
+    ask(http, "one", text(first), "two", text(second), "three", headers=name)
 
     edited = ask(http, "one", text(first), "two, but better", headers=name)
     after = ask(http, "one", text(first), "two, but better", text(edited), "three", headers=name)
@@ -74,26 +75,17 @@ def test_the_branch_that_was_left_can_still_be_continued(http: httpx.Client) -> 
     first = ask(http, "one")
     name = {"x-session-id": session(first)}
     second = ask(http, "one", text(first), "two", headers=name)
+    third = ask(http, "one", text(first), "two", text(second), "three", headers=name)
     edited = ask(http, "one", text(first), "zwei", headers=name)
 
-    back = ask(http, "one", text(first), "two", text(second), "three", headers=name)
+    back = ask(http, "one", text(first), "two", text(second), "three", text(third), "four", headers=name)
     there = ask(http, "one", text(first), "zwei", text(edited), "drei", headers=name)
 
     assert session(back) == session(first)
     assert session(there) == session(edited)
 
 
-def test_to_ask_again_for_the_same_answer_is_a_fork(http: httpx.Client) -> None:
-    hello = unique("hello")
-    first = ask(http, hello)
-    second = ask(http, hello, text(first), "again")
-
-    retry = ask(http, hello, text(first), "again")
-
-    assert retry.headers["x-session-forked-from"] == session(second)
-
-
-def test_a_history_edited_from_its_first_word_on_shares_nothing_but_the_beginning(http: httpx.Client) -> None:
+def test_a_history_edited_from_its_first_message_on_is_a_fork(http: httpx.Client) -> None:
     name = {"x-session-key": unique("name")}
     first = ask(http, "one", headers=name)
 
@@ -103,7 +95,7 @@ def test_a_history_edited_from_its_first_word_on_shares_nothing_but_the_beginnin
     assert text(edited) == "You said: dos"
 
 
-def test_what_is_said_by_a_client_that_trims_and_rewrites_white_space_still_matches(http: httpx.Client) -> None:
+def test_a_history_with_changed_white_space_still_matches(http: httpx.Client) -> None:
     hello = unique("hello")
     first = ask(http, f"  {hello}\r\nworld \n")
 
@@ -112,7 +104,7 @@ def test_what_is_said_by_a_client_that_trims_and_rewrites_white_space_still_matc
     assert session(first) == session(second)
 
 
-def test_parts_and_plain_text_are_the_same_words(http: httpx.Client) -> None:
+def test_parts_and_plain_text_match(http: httpx.Client) -> None:
     hello = unique("hello")
     first = ask(http, {"role": "user", "content": [{"type": "text", "text": hello}]})
 
@@ -121,7 +113,7 @@ def test_parts_and_plain_text_are_the_same_words(http: httpx.Client) -> None:
     assert session(first) == session(second)
 
 
-def test_another_system_text_does_not_hide_the_history(http: httpx.Client) -> None:
+def test_a_history_matches_with_another_system_text(http: httpx.Client) -> None:
     hello = unique("hello")
     first = ask(http, {"role": "system", "content": "It is Monday."}, {"role": "user", "content": hello})
 
@@ -136,7 +128,7 @@ def test_another_system_text_does_not_hide_the_history(http: httpx.Client) -> No
     assert session(first) == session(second)
 
 
-def test_a_side_request_is_answered_in_a_session_of_its_own(http: httpx.Client) -> None:
+def test_an_auxiliary_request_is_answered_in_its_own_session(http: httpx.Client) -> None:
     name = {"x-session-key": unique("name")}
     system = {"role": "system", "content": "Be kind."}
     first = ask(http, system, {"role": "user", "content": "hello"}, headers=name)
@@ -150,8 +142,8 @@ def test_a_side_request_is_answered_in_a_session_of_its_own(http: httpx.Client) 
     assert second.headers["x-session-seq"] == "9"
 
 
-def test_words_said_while_a_turn_runs_extend_it(http: httpx.Client) -> None:
-    """The first turn failed, so that the log ends with words that nobody has answered."""
+def test_input_during_a_turn_extends_it(http: httpx.Client) -> None:
+    """The first turn failed, so the log ends with an unanswered message."""
     name = {"x-session-key": unique("name")}
     first = ask(http, "one", headers=name)
 

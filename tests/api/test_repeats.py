@@ -14,7 +14,7 @@ def new_key(**more: str) -> dict[str, str]:
     return {"idempotency-key": uuid.uuid4().hex, **more}
 
 
-def test_a_repeat_gets_the_same_reply_and_nothing_is_done_again(http: httpx.Client) -> None:
+def test_a_repeated_request_gets_the_same_reply_without_running_again(http: httpx.Client) -> None:
     headers = new_key()
 
     first, again = ask(http, "hello", headers=headers), ask(http, "hello", headers=headers)
@@ -24,7 +24,7 @@ def test_a_repeat_gets_the_same_reply_and_nothing_is_done_again(http: httpx.Clie
         assert first.headers[name] == again.headers[name]
 
 
-def test_a_repeat_in_mid_conversation_makes_no_fork(http: httpx.Client) -> None:
+def test_a_repeated_request_within_a_conversation_makes_no_fork(http: httpx.Client) -> None:
     hello = f"hello {uuid.uuid4().hex}"
     first = ask(http, hello).json()["choices"][0]["message"]["content"]
     headers = new_key()
@@ -36,7 +36,7 @@ def test_a_repeat_in_mid_conversation_makes_no_fork(http: httpx.Client) -> None:
     assert "x-session-forked-from" not in again.headers
 
 
-def test_another_body_under_the_same_key_is_refused(http: httpx.Client) -> None:
+def test_another_body_with_the_same_key_is_refused(http: httpx.Client) -> None:
     headers = new_key()
     ask(http, "hello", headers=headers)
 
@@ -67,7 +67,7 @@ def test_a_stream_can_be_repeated_as_a_stream_or_as_a_whole(http: httpx.Client) 
     assert first[0]["id"] == again[0]["id"] == whole["id"]
 
 
-def test_a_repeat_of_a_running_request_joins_it(server: Server) -> None:
+def test_a_repeated_request_joins_the_running_one(server: Server) -> None:
     headers = new_key()
     replies: list[Any] = []
 
@@ -86,7 +86,7 @@ def test_a_repeat_of_a_running_request_joins_it(server: Server) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_repeat_after_the_server_was_killed_goes_on_with_the_turn(own: Server, stream: bool) -> None:
+def test_a_repeated_request_after_a_kill_continues_the_turn(own: Server, stream: bool) -> None:
     headers = new_key()
     with (
         own.http() as http,

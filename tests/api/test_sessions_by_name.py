@@ -12,7 +12,7 @@ def new_name() -> str:
     return f"name-{uuid.uuid4().hex}"
 
 
-def test_a_request_without_a_name_and_without_answers_begins_a_new_session_every_time(http: httpx.Client) -> None:
+def test_each_request_without_a_name_and_without_replies_starts_a_new_session(http: httpx.Client) -> None:
     first, second = ask(http, "hello"), ask(http, "hello")
 
     assert session(first) != session(second)
@@ -29,7 +29,7 @@ def test_our_id_continues_its_session(http: httpx.Client) -> None:
     assert int(second.headers["x-session-seq"]) > int(first.headers["x-session-seq"])
 
 
-def test_an_id_that_looks_like_ours_and_is_unknown_is_not_found(http: httpx.Client) -> None:
+def test_an_unknown_session_id_is_not_found(http: httpx.Client) -> None:
     response = ask(http, "hello", headers={"x-session-id": "hf-00000000000000000000"})
 
     assert response.status_code == 404
@@ -39,7 +39,7 @@ def test_an_id_that_looks_like_ours_and_is_unknown_is_not_found(http: httpx.Clie
 @pytest.mark.parametrize(
     "header", ["x-session-id", "x-session-key", "x-hermes-session-id", "x-session-affinity", "thread-id", "session-id"]
 )
-def test_a_name_of_the_callers_own_is_got_or_created(http: httpx.Client, header: str) -> None:
+def test_a_session_name_of_the_client_is_found_or_created(http: httpx.Client, header: str) -> None:
     name = new_name()
 
     first, second = ask(http, "hello", headers={header: name}), ask(http, "again", headers={header: name})
@@ -56,7 +56,7 @@ def test_the_same_name_in_another_header_is_the_same_session(http: httpx.Client)
     assert session(first) == session(second)
 
 
-def test_the_cache_key_of_the_body_is_a_name_too_but_the_last(http: httpx.Client) -> None:
+def test_the_cache_key_of_the_body_is_the_name_of_last_resort(http: httpx.Client) -> None:
     key, name = new_name(), new_name()
 
     by_key = ask(http, "a", prompt_cache_key=key)
@@ -66,13 +66,13 @@ def test_the_cache_key_of_the_body_is_a_name_too_but_the_last(http: httpx.Client
     assert session(by_key) == session(again) != session(by_name)
 
 
-def test_our_id_comes_back_under_the_name_that_clients_of_hermes_know(http: httpx.Client) -> None:
+def test_the_session_id_is_also_returned_in_the_header_of_hermes(http: httpx.Client) -> None:
     response = ask(http, "hello", headers={"x-hermes-session-id": new_name()})
 
     assert response.headers["x-hermes-session-id"] == session(response)
 
 
-def test_a_name_in_another_script_is_a_name(http: httpx.Client) -> None:
+def test_a_session_name_may_be_non_latin(http: httpx.Client) -> None:
     name = f"größe-名前-{uuid.uuid4().hex}".encode()
 
     first = http.post(
@@ -90,14 +90,14 @@ def test_a_name_in_another_script_is_a_name(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "x" * 600, "a\tb"])
-def test_what_cannot_be_a_name_is_refused(http: httpx.Client, value: str) -> None:
+def test_an_invalid_session_name_is_refused(http: httpx.Client, value: str) -> None:
     response = ask(http, "hello", headers={"x-session-key": value})
 
     assert response.status_code == 400
     assert response.json()["error"]["code"] == "invalid_header"
 
 
-def test_a_bridge_that_sends_only_the_newest_words_goes_on_with_the_same_log(http: httpx.Client) -> None:
+def test_a_client_that_sends_only_the_newest_message_continues_the_same_session(http: httpx.Client) -> None:
     name = {"x-session-key": new_name()}
     ask(http, "one", headers=name)
     ask(http, "two", headers=name)

@@ -1,4 +1,4 @@
-"""A client that does not read holds up nobody, is kept little for, and finds everything when it reads on."""
+"""A client that does not read delays nobody, uses little memory, and gets everything when it reads again."""
 
 import socket
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from holdfast.engine.bus import MAX_UNREAD, MAX_UNREAD_TEXT, Live, Subscription
+from holdfast.engine.streaming.bus import MAX_UNREAD, MAX_UNREAD_TEXT, LiveText, Subscription
 from holdfast.model.entry import Entry
 from holdfast.model.event import ModelSaid, Titled
 from holdfast.model.message import Text
-from tests.api import native
-from tests.api.native import Pieces, begin, said
+from tests.api import native_client
+from tests.api.native_client import Pieces, begin, said
 from tests.api.serving import KEY, Server
 
 LONG = "x" * 100_000
@@ -21,14 +21,14 @@ TURNS = 30
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """A server whose models take any number of words, so that nothing is compacted."""
+    """A server whose models have a huge context window, so that nothing is compacted."""
     with Server(tmp_path / "home", context_window=10**8) as running:
         yield running
 
 
 @pytest.fixture
 def http(server: Server) -> Iterator[httpx.Client]:
-    with native.client(server) as opened:
+    with native_client.client(server) as opened:
         yield opened
 
 
@@ -46,7 +46,7 @@ def listen_without_reading(server: Server, session_id: str) -> socket.socket:
     return connection
 
 
-def test_one_who_does_not_read_holds_up_no_turn_and_misses_nothing(server: Server, http: httpx.Client) -> None:
+def test_a_client_that_does_not_read_delays_no_turn_and_misses_nothing(server: Server, http: httpx.Client) -> None:
     one = begin(http)
     with listen_without_reading(server, one) as connection:
         assert connection.recv(8) == b"HTTP/1.1"
@@ -78,34 +78,34 @@ def read_on(connection: socket.socket, last: int) -> list[int]:
 
 
 def is_frame(line: bytes) -> bool:
-    """Whether a line is the size of a chunk, or what ends one, and no part of what was sent."""
+    """Whether a line belongs to the chunked encoding and not to the content."""
     return line.endswith(b"\r")
 
 
-def test_little_is_kept_for_one_who_does_not_read() -> None:
+def test_little_memory_is_used_for_a_client_that_does_not_read() -> None:
     unread = Subscription()
     for n in range(5 * MAX_UNREAD):
         unread.put(Entry(n + 1, 0, Titled(title="x")))
     for _ in range(100):
-        unread.put(Live("t", "text", "y" * (MAX_UNREAD_TEXT // 10)))
+        unread.put(LiveText("t", "text", "y" * (MAX_UNREAD_TEXT // 10)))
 
     kept = []
     while (item := unread.take()) is not None:
         kept.append(item)
 
     assert len(kept) <= MAX_UNREAD
-    assert sum(len(item.text) for item in kept if isinstance(item, Live)) <= 1.2 * MAX_UNREAD_TEXT
+    assert sum(len(item.text) for item in kept if isinstance(item, LiveText)) <= 1.2 * MAX_UNREAD_TEXT
 
 
-async def test_one_who_fell_behind_is_sent_to_the_store_and_hears_the_next_reply_whole() -> None:
+async def test_a_subscriber_that_fell_behind_reads_from_the_store_and_gets_the_next_reply_complete() -> None:
     behind = Subscription()
     for _ in range(20):
-        behind.put(Live("t", "text", "y" * (MAX_UNREAD_TEXT // 10)))
-    behind.put(Live("t", "text", "the rest of a reply whose beginning is gone"))
+        behind.put(LiveText("t", "text", "y" * (MAX_UNREAD_TEXT // 10)))
+    behind.put(LiveText("t", "text", "the rest of a reply whose beginning is gone"))
 
-    assert await behind.wait() is True, "it must look into the store"
+    assert await behind.wait() is True, "it must read the store"
     assert behind.take() is None
     behind.put(Entry(9, 0, ModelSaid(turn_id="t", parts=(Text("all of it"),))))
-    behind.put(Live("t", "text", "anew"))
+    behind.put(LiveText("t", "text", "anew"))
     assert isinstance(behind.take(), Entry)
-    assert behind.take() == Live("t", "text", "anew")
+    assert behind.take() == LiveText("t", "text", "anew")

@@ -1,4 +1,4 @@
-"""A server that stops waits for its requests only so long; those that are left are told what that means."""
+"""A server that stops waits for its requests for a limited time; the remaining ones get an error that says whether to retry."""
 
 import asyncio
 import json
@@ -9,13 +9,15 @@ import pytest
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.api import server
-from holdfast.api.auth import Lock
-from holdfast.api.gate import Gate, Rules
+from holdfast import http_server as server
+from holdfast.api.transport.auth import KeyCheck
+from holdfast.api.transport.middleware import AccessRules, RequestMiddleware
 
 
-def gate_of(app: ASGIApp, count: Callable[[str, int], None]) -> Gate:
-    return Gate(app, Rules(Lock("k")), new_id=lambda: "req-1", monotonic=lambda: 0.0, count=count)
+def gate_of(app: ASGIApp, count: Callable[[str, int], None]) -> RequestMiddleware:
+    return RequestMiddleware(
+        app, AccessRules(KeyCheck("k")), new_id=lambda: "req-1", monotonic=lambda: 0.0, count=count
+    )
 
 
 def scope_of(more: list[tuple[bytes, bytes]]) -> Scope:
@@ -24,7 +26,7 @@ def scope_of(more: list[tuple[bytes, bytes]]) -> Scope:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_a_request_that_is_waited_for_no_longer_is_told_whether_to_come_again(keyed: bool) -> None:
+async def test_a_request_cut_off_by_the_shutdown_says_whether_to_retry(keyed: bool) -> None:
     inside = asyncio.Event()
     sent: list[Message] = []
 
@@ -50,7 +52,7 @@ async def test_a_request_that_is_waited_for_no_longer_is_told_whether_to_come_ag
     assert json.loads(sent[1]["body"])["error"]["code"] == "unavailable"
 
 
-async def test_a_client_that_leaves_in_mid_sentence_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_that_disconnects_during_its_request_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await Request(scope, receive).body()
 
@@ -76,17 +78,17 @@ async def nobody(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.mark.parametrize("steps", range(6))
-async def test_a_connection_that_is_made_while_the_doors_close_is_closed_and_does_not_keep_the_server(
+async def test_a_connection_made_during_the_shutdown_is_closed_and_does_not_delay_it(
     steps: int,
 ) -> None:
     listener = server.listen("127.0.0.1", 0)
-    serving = server.Server(nobody, lambda: None)
+    serving = server.HttpServer(nobody, lambda: None)
     serving.config.load()
     serving.lifespan = serving.config.lifespan_class(serving.config)
     await serving.startup([listener])
 
     with socket.create_connection(listener.getsockname()) as client:
-        for _ in range(steps):  # so far has the loop come with it when the doors are closed
+        for _ in range(steps):  # the event loop has got this far when the server stops accepting
             await asyncio.sleep(0)
         async with asyncio.timeout(server.GRACE_SECONDS / 2):
             await serving.shutdown([listener])
@@ -94,4 +96,4 @@ async def test_a_connection_that_is_made_while_the_doors_close_is_closed_and_doe
         try:
             assert client.recv(1) == b""
         except ConnectionResetError:
-            pass  # nobody had accepted it
+            pass  # it was not accepted

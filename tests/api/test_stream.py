@@ -5,18 +5,17 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from holdfast.api.reply import Reply, frame
-from holdfast.api.stream import event
-from holdfast.engine.bus import MAX_UNREAD, Live, Subscription
-from holdfast.eventstream import with_heartbeats
+from holdfast.api.openai.reply import ReplyState, chunk_fields
+from holdfast.engine.streaming.bus import MAX_UNREAD, LiveText, Subscription
 from holdfast.model.entry import Entry
 from holdfast.model.event import ModelSaid, TurnEnded, UserSaid
 from holdfast.model.ids import TURN, Ids
 from holdfast.model.message import Text
+from holdfast.sse import format_event, with_heartbeats
 from tests.fakes.clock import FakeClock
 
 
-async def test_a_silent_stream_says_that_it_is_alive() -> None:
+async def test_a_silent_stream_sends_heartbeats() -> None:
     go_on = asyncio.Event()
     closed = asyncio.Event()
 
@@ -39,7 +38,7 @@ async def test_a_silent_stream_says_that_it_is_alive() -> None:
     assert closed.is_set()
 
 
-async def test_leaving_a_stream_closes_what_it_told_of() -> None:
+async def test_closing_a_stream_closes_its_source() -> None:
     closed = asyncio.Event()
 
     async def items() -> AsyncGenerator[str, None]:
@@ -58,11 +57,11 @@ async def test_leaving_a_stream_closes_what_it_told_of() -> None:
 
 
 def test_an_event_is_one_line_of_json() -> None:
-    assert event({"a": "x\ny"}, name="delta", id="7") == b'id: 7\nevent: delta\ndata: {"a":"x\\ny"}\n\n'
+    assert format_event({"a": "x\ny"}, name="delta", id="7") == b'id: 7\nevent: delta\ndata: {"a":"x\\ny"}\n\n'
 
 
-def live(text: str, kind: str = "text") -> Live:
-    return Live("t", kind, text)  # type: ignore[arg-type]
+def live(text: str, kind: str = "text") -> LiveText:
+    return LiveText("t", kind, text)  # type: ignore[arg-type]
 
 
 def said(text: str, seq: int = 1, *, partial: bool = False) -> Entry:
@@ -85,24 +84,24 @@ TOLD = [
 
 
 @pytest.mark.parametrize(("situation", "items", "told"), TOLD, ids=[row[0] for row in TOLD])
-def test_every_word_is_told_once(situation: str, items: list[Entry | Live], told: str) -> None:
-    reply = Reply()
+def test_every_character_is_sent_once(situation: str, items: list[Entry | LiveText], told: str) -> None:
+    reply = ReplyState()
 
     pieces = [reply.add(item) for item in items]
 
     assert "".join(pieces) == reply.text == told
 
 
-def test_one_who_joins_in_the_middle_hears_only_whole_replies() -> None:
-    reply = Reply(hears_live=False)
+def test_a_late_subscriber_gets_only_complete_replies() -> None:
+    reply = ReplyState(receives_live=False)
 
     pieces = [reply.add(item) for item in (live("llo."), said("Hello."), live("Wor"), said("World."))]
 
     assert pieces == ["", "Hello.", "", "\n\nWorld."]
 
 
-def test_a_reply_ends_as_the_turn_did() -> None:
-    reply = Reply()
+def test_the_finish_reason_follows_the_outcome_of_the_turn() -> None:
+    reply = ReplyState()
     reply.add(Entry(4, 0, ModelSaid(turn_id="t", parts=(Text("x"),), finish="length")))
     reply.add(Entry(5, 0, TurnEnded(turn_id="t", outcome="done")))
 
@@ -113,11 +112,11 @@ def test_the_time_of_a_reply_is_that_of_its_turn() -> None:
     clock = FakeClock()
     turn_id = Ids(clock.now).make(TURN)
 
-    assert frame(turn_id, "m").created == clock.now() // 1_000_000
-    assert frame(turn_id, "m") == frame(turn_id, "m")
+    assert chunk_fields(turn_id, "m").created == clock.now() // 1_000_000
+    assert chunk_fields(turn_id, "m") == chunk_fields(turn_id, "m")
 
 
-async def test_nothing_piles_up_for_one_who_does_not_read() -> None:
+async def test_nothing_accumulates_for_a_client_that_does_not_read() -> None:
     slow = Subscription()
     for seq in range(1, 3 * MAX_UNREAD):
         slow.put(Entry(seq, 0, UserSaid(turn_id="t", parts=(Text("x"),))))
@@ -130,7 +129,7 @@ async def test_nothing_piles_up_for_one_who_does_not_read() -> None:
     assert await slow.wait(), "the rest is in the store"
 
 
-async def test_words_after_a_gap_are_left_out_until_the_next_reply() -> None:
+async def test_live_text_after_a_gap_is_omitted_until_the_next_reply() -> None:
     slow = Subscription()
     for seq in range(1, MAX_UNREAD + 2):
         slow.put(Entry(seq, 0, UserSaid(turn_id="t", parts=(Text("x"),))))
@@ -141,4 +140,4 @@ async def test_words_after_a_gap_are_left_out_until_the_next_reply() -> None:
     left = []
     while (item := slow.take()) is not None:
         left.append(item)
-    assert [item.text for item in left if isinstance(item, Live)] == ["The next"]
+    assert [item.text for item in left if isinstance(item, LiveText)] == ["The next"]

@@ -1,4 +1,4 @@
-"""Promise 20: a client that drops off does not stop the turn; and what else can happen to a stream."""
+"""Promise 20: a client that disconnects does not stop the turn. Other failures of a stream."""
 
 import json
 import signal
@@ -46,11 +46,11 @@ def test_a_client_that_leaves_after_the_headers_does_not_stop_the_turn(server: S
 
     shown = holdfast_json(server, "sessions", "show", session(after))
     said = [message["content"] for message in shown["messages"]]  # type: ignore[index]
-    assert said[1].endswith(SLOWLY[-7:]), "the turn was played to its end"
+    assert said[1].endswith(SLOWLY[-7:]), "the turn ran to its end"
     assert said[2:] == ["and then?", "You said: and then?"]
 
 
-def test_a_client_that_reads_one_byte_at_a_time_holds_up_nobody(server: Server, http: httpx.Client) -> None:
+def test_a_client_that_reads_one_byte_at_a_time_delays_no_other_client(server: Server, http: httpx.Client) -> None:
     body = {"model": server.model("slow"), "messages": [{"role": "user", "content": "hello"}], "stream": True}
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
@@ -67,7 +67,7 @@ def test_a_client_that_reads_one_byte_at_a_time_holds_up_nobody(server: Server, 
     assert b"[DONE]" in rest and SLOWLY[-7:].encode() in rest
 
 
-def test_sigterm_ends_streams_with_a_last_event_and_a_restart_goes_on(own: Server) -> None:
+def test_sigterm_ends_streams_with_a_last_event_and_a_restart_resumes_the_turn(own: Server) -> None:
     key = uuid.uuid4().hex
     body = {"model": own.model("slow"), "messages": [{"role": "user", "content": "hello"}], "stream": True}
     lines: list[str] = []

@@ -1,15 +1,10 @@
-"""What a client asks for reaches the model: nothing is ignored on the way."""
+"""Every parameter of a client reaches the model."""
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.api.serving import Server, ask, text
-from tests.crash.programs import Process, wait_until
 
 TOOL = {
     "type": "function",
@@ -19,22 +14,6 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
     },
 }
-
-
-@pytest.fixture
-def record(tmp_path: Path) -> Path:
-    return tmp_path / "requests.jsonl"
-
-
-@pytest.fixture
-def upstream(tmp_path: Path, record: Path) -> Iterator[Server]:
-    """A server whose model is asked over the network."""
-    command = [sys.executable, "-m", "tests.fakes.openai_server", "--record", str(record)]
-    with Process(*command) as vendor:
-        wait_until(lambda: vendor.words.endswith("\n"), "the vendor's port")
-        port = vendor.words.strip()
-        with Server(tmp_path / "home", vendor=f"http://127.0.0.1:{port}/v1") as server:
-            yield server
 
 
 def asked(record: Path) -> list[Any]:
@@ -69,7 +48,7 @@ def test_parameters_tools_and_system_text_reach_the_model(upstream: Server, reco
     assert "terminal" in [tool["function"]["name"] for tool in sent["tools"]]
 
 
-def test_a_tool_that_must_be_called_is_the_clients(upstream: Server, record: Path) -> None:
+def test_tool_choice_required_offers_only_the_tools_of_the_client(upstream: Server, record: Path) -> None:
     with upstream.http() as http:
         ask(http, "hello", tools=[TOOL], tool_choice="required")
 
@@ -78,14 +57,14 @@ def test_a_tool_that_must_be_called_is_the_clients(upstream: Server, record: Pat
     assert [tool["function"]["name"] for tool in sent["tools"]] == ["weather"]
 
 
-def test_no_tools_are_offered_to_one_who_wants_none(upstream: Server, record: Path) -> None:
+def test_tool_choice_none_offers_no_tools(upstream: Server, record: Path) -> None:
     with upstream.http() as http:
         ask(http, "hello", tools=[TOOL], tool_choice="none")
 
     assert "tools" not in asked(record)[0]
 
 
-def test_the_terms_of_one_turn_are_not_those_of_the_next(upstream: Server, record: Path) -> None:
+def test_the_options_of_one_turn_do_not_apply_to_the_next(upstream: Server, record: Path) -> None:
     with upstream.http() as http:
         ask(http, "one", headers={"x-session-key": "a"}, temperature=0.5, tools=[TOOL])
         ask(http, "two", headers={"x-session-key": "a"})
@@ -95,7 +74,7 @@ def test_the_terms_of_one_turn_are_not_those_of_the_next(upstream: Server, recor
     assert len(first["tools"]) == len(second["tools"]) + 1
 
 
-def test_the_client_decides_how_a_conversation_with_tools_goes_on(upstream: Server, record: Path) -> None:
+def test_the_client_decides_how_a_conversation_with_tools_continues(upstream: Server, record: Path) -> None:
     question = {"role": "user", "content": 'use tool weather {"place": "Bonn"}'}
     with upstream.http() as http:
         first = ask(http, question, tools=[TOOL]).json()["choices"][0]["message"]

@@ -1,4 +1,4 @@
-"""`holdfast batch` as a person uses it: what is played, what is not played again, and what the file of results holds."""
+"""`holdfast batch` as a user runs it: which prompts run, which do not run again, and what the results file contains."""
 
 import asyncio
 import fcntl
@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.batch.results import Result, ResultFile
-from holdfast.cli import gauge
+from holdfast.batch.results import PromptResult, ResultFile
+from holdfast.cli import progress
 from holdfast.model.errors import Conflict, NotSaved
 from holdfast.model.event import Ended, ModelSaid, Rewound, UserSaid
 from holdfast.model.message import text_of
-from holdfast.store import log, sessions
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import log, session_list
+from holdfast.store.sqlite.driver import open_sqlite
 from tests.cli.conftest import ENVIRONMENT, Holdfast
 
 ECHO = ("--model", "scripted:echo")
@@ -37,9 +37,9 @@ def results(path: Path) -> list[dict[str, Any]]:
 async def _logs(home: Path) -> dict[str, list[Any]]:
     database = await open_sqlite(home / "holdfast.db")
     try:
-        page = await database.read(sessions.list_page, sessions.EVERYTHING, limit=1000)
+        page = await database.read(session_list.list_page, session_list.EVERYTHING, limit=1000)
         return {
-            session.id: [entry.event for entry in await database.read(log.read_whole, session)]
+            session.id: [entry.event for entry in await database.read(log.read_complete, session)]
             for session in page.sessions
         }
     finally:
@@ -61,7 +61,8 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "p.results.jsonl"
 
 
-def test_each_prompt_is_played_in_a_session_of_its_own_and_has_one_line_in_their_order(
+@pytest.mark.process
+def test_each_prompt_runs_in_its_own_session_and_has_one_result_line_in_order(
     holdfast: Holdfast, file: Path, out: Path
 ) -> None:
     ran = holdfast("batch", str(file), "--workers", "3", *ECHO)
@@ -81,10 +82,11 @@ def test_each_prompt_is_played_in_a_session_of_its_own_and_has_one_line_in_their
     assert {(one["source"], one["state"], one["end_reason"]) for one in listed} == {
         ("batch", "ended", "batch_complete")
     }
-    assert out.stat().st_mode & 0o077 == 0, "what a model said is the person's own"
+    assert out.stat().st_mode & 0o077 == 0, "only the owner may read it"
 
 
-def test_what_is_finished_is_not_asked_again_wherever_the_file_lies(
+@pytest.mark.process
+def test_a_finished_prompt_is_not_sent_again_wherever_the_file_is(
     holdfast: Holdfast, file: Path, out: Path, home: Path, tmp_path: Path
 ) -> None:
     holdfast("batch", str(file), *ECHO)
@@ -104,7 +106,8 @@ def test_what_is_finished_is_not_asked_again_wherever_the_file_lies(
     assert {name: after[name] for name in before} == before
 
 
-def test_another_name_another_model_or_other_words_are_new_work(
+@pytest.mark.process
+def test_another_name_model_or_text_is_new_work(
     holdfast: Holdfast, file: Path, home: Path, tmp_path: Path, scripted: Scripted
 ) -> None:
     elsewhere = ("--out", str(tmp_path / "b.jsonl"))
@@ -120,7 +123,8 @@ def test_another_name_another_model_or_other_words_are_new_work(
     assert [one["text"] for one in results(tmp_path / "p.results.jsonl")] == ["You said: one, changed", "You said: two"]
 
 
-def test_the_same_words_twice_are_two_prompts(holdfast: Holdfast, tmp_path: Path, out: Path) -> None:
+@pytest.mark.process
+def test_the_same_text_twice_is_two_prompts(holdfast: Holdfast, tmp_path: Path, out: Path) -> None:
     file = write(tmp_path / "p.jsonl", "same", "same")
 
     holdfast("batch", str(file), *ECHO)
@@ -128,7 +132,8 @@ def test_the_same_words_twice_are_two_prompts(holdfast: Holdfast, tmp_path: Path
     assert len({one["session_id"] for one in results(out)}) == 2
 
 
-def test_prompts_that_fail_are_results_and_can_be_asked_again(
+@pytest.mark.process
+def test_failed_prompts_are_results_and_can_be_retried(
     holdfast: Holdfast, tmp_path: Path, out: Path, home: Path, scripted: Scripted
 ) -> None:
     broken = scripted({"fail": "refused", "message": "not that"})
@@ -142,7 +147,7 @@ def test_prompts_that_fail_are_results_and_can_be_asked_again(
     assert results(out)[1]["error"]["code"] == "refused"
 
     again = holdfast("batch", str(file), "--json", *ECHO)
-    assert (again.code, again.json["failed"], again.json["finished_before"]) == (1, 1, 2), "it is not asked by itself"
+    assert (again.code, again.json["failed"], again.json["finished_before"]) == (1, 1, 2), "no retry without the option"
 
     scripted({"say": "all right"})
     mended = holdfast("batch", str(file), "--retry-failed", "--json", *ECHO)
@@ -159,7 +164,8 @@ def test_prompts_that_fail_are_results_and_can_be_asked_again(
     assert events[-1].reason == "batch_complete"
 
 
-def test_a_system_text_and_a_model_of_its_own_go_with_a_prompt(
+@pytest.mark.process
+def test_a_prompt_can_have_its_own_system_prompt_and_model(
     holdfast: Holdfast, tmp_path: Path, home: Path, scripted: Scripted
 ) -> None:
     model = scripted({"say": "Arr."})
@@ -171,7 +177,8 @@ def test_a_system_text_and_a_model_of_its_own_go_with_a_prompt(
     assert (events[0].system, events[0].model) == ("Talk like a pirate.", model)
 
 
-def test_words_to_a_session_of_a_batch_later_do_not_end_it_as_complete(
+@pytest.mark.process
+def test_a_later_message_to_a_session_of_a_batch_does_not_end_it_as_complete(
     holdfast: Holdfast, file: Path, out: Path, home: Path
 ) -> None:
     holdfast("batch", str(file), *ECHO)
@@ -185,11 +192,12 @@ def test_words_to_a_session_of_a_batch_later_do_not_end_it_as_complete(
     assert results(out)[0]["text"] == "You said: one", "the batch's own turn is its result"
 
 
-# The file of results.
+# The results file.
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("damage", ["torn", "missing", "doubled", "gone", "emptied"])
-def test_a_damaged_file_of_results_is_made_whole_from_the_store(
+def test_a_damaged_results_file_is_rebuilt_from_the_store(
     holdfast: Holdfast, file: Path, out: Path, damage: str
 ) -> None:
     holdfast("batch", str(file), *ECHO)
@@ -216,7 +224,7 @@ def test_a_damaged_file_of_results_is_made_whole_from_the_store(
 @pytest.mark.parametrize(
     "content", ["important notes\n", '{"line": 1}\n', '{"line":1,"batch":"other","session_id":"x"}\n']
 )
-def test_a_file_that_holds_something_else_is_left_as_it_is(
+def test_a_file_with_other_content_is_left_unchanged(
     holdfast: Holdfast, file: Path, tmp_path: Path, home: Path, content: str
 ) -> None:
     notes = tmp_path / "notes"
@@ -225,14 +233,12 @@ def test_a_file_that_holds_something_else_is_left_as_it_is(
     ran = holdfast("batch", str(file), "--out", str(notes), *ECHO)
 
     assert ran.code == 2
-    assert "left as it is" in ran.err
+    assert "left unchanged" in ran.err
     assert notes.read_text() == content
     assert logs(home) == {}
 
 
-def test_results_never_take_the_place_of_the_prompts_or_of_a_device(
-    holdfast: Holdfast, file: Path, tmp_path: Path
-) -> None:
+def test_results_never_replace_the_prompts_or_a_device(holdfast: Holdfast, file: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(file)
     before = file.read_bytes()
@@ -241,12 +247,12 @@ def test_results_never_take_the_place_of_the_prompts_or_of_a_device(
     assert holdfast("batch", str(file), "--out", "/dev/null", *ECHO).code == 2
     assert holdfast("batch", str(file), "--out", str(tmp_path), *ECHO).code == 2
     assert holdfast("batch", str(file), "--out", str(tmp_path / "no" / "such"), *ECHO).code == 2
-    assert "--out needs a file" in holdfast("batch", str(file), "--out", "-", *ECHO).err
+    assert "--out must name a file" in holdfast("batch", str(file), "--out", "-", *ECHO).err
 
     assert file.read_bytes() == before
 
 
-def test_two_at_one_file_of_results_do_not_mix(holdfast: Holdfast, file: Path, out: Path) -> None:
+def test_two_runs_cannot_use_one_results_file(holdfast: Holdfast, file: Path, out: Path) -> None:
     with out.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
 
@@ -256,9 +262,9 @@ def test_two_at_one_file_of_results_do_not_mix(holdfast: Holdfast, file: Path, o
     assert "another batch" in ran.err
 
 
-def test_results_that_cannot_be_written_are_told_and_leave_what_was_there(tmp_path: Path) -> None:
-    def result(line: int) -> Result:
-        return Result(
+def test_results_that_cannot_be_written_are_an_error_and_leave_the_file_unchanged(tmp_path: Path) -> None:
+    def result(line: int) -> PromptResult:
+        return PromptResult(
             line=line, id=None, batch="b", status="done", session_id="s", turn_id="t", model="m", text="x" * 300
         )
 
@@ -284,9 +290,7 @@ def test_results_that_cannot_be_written_are_told_and_leave_what_was_there(tmp_pa
 # Bad input.
 
 
-def test_every_line_that_cannot_be_used_is_named_and_nothing_is_begun(
-    holdfast: Holdfast, tmp_path: Path, home: Path
-) -> None:
+def test_every_wrong_line_is_named_and_nothing_runs(holdfast: Holdfast, tmp_path: Path, home: Path) -> None:
     file = tmp_path / "p.jsonl"
     file.write_bytes(
         b'{"prompt": "fine", "id": 7}\n'
@@ -306,11 +310,11 @@ def test_every_line_that_cannot_be_used_is_named_and_nothing_is_begun(
 
     assert ran.code == 2
     for number, what in (
-        (2, "no JSON"),
+        (2, "not JSON"),
         (4, "empty"),
         (5, "unknown field promt"),
         (6, "unknown field extra"),
-        (7, "the id 7 stands in line 1 already"),
+        (7, "id 7 is already used in line 1"),
         (8, "expected object"),
         (9, "not UTF-8"),
         (10, "provider:name"),
@@ -319,7 +323,7 @@ def test_every_line_that_cannot_be_used_is_named_and_nothing_is_begun(
     ):
         assert f"line {number}: " in ran.err
         assert what in ran.err
-    assert "line 3" not in ran.err, "an empty line is nothing"
+    assert "line 3" not in ran.err, "empty lines are ignored"
     assert not (home / "holdfast.db").exists()
 
 
@@ -341,17 +345,18 @@ def test_wrong_usage_has_the_exit_status_of_the_contract(
     assert holdfast("batch", *(one.format(file=file) for one in arguments)).code == code
 
 
-def test_an_empty_file_has_nothing_to_play(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_a_file_without_prompts_is_an_error(holdfast: Holdfast, tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
     file.write_text("\n\n")
 
     ran = holdfast("batch", str(file), *ECHO)
 
     assert ran.code == 2
-    assert "there is no prompt" in ran.err
+    assert "contains no prompts" in ran.err
 
 
-def test_letters_that_are_no_text_come_through(holdfast: Holdfast, tmp_path: Path, out: Path, home: Path) -> None:
+@pytest.mark.process
+def test_surrogates_are_preserved(holdfast: Holdfast, tmp_path: Path, out: Path, home: Path) -> None:
     file = write(tmp_path / "p.jsonl", "\ud800 \0 \u202e", "日本語")
 
     assert holdfast("batch", str(file), *ECHO).code == 0
@@ -365,15 +370,16 @@ def test_letters_that_are_no_text_come_through(holdfast: Holdfast, tmp_path: Pat
 # Progress.
 
 
-def test_the_line_tells_how_many_how_fast_and_how_long() -> None:
-    assert gauge.line("batch", 900, 3, 2000, 500, 20.0).endswith("45%  900/2,000  3 failed  20/s  55 s left")
-    assert gauge.line("batch", 0, 0, 10, 0, 1.0).endswith("  0%  0/10")
-    assert gauge.line("batch", 1, 0, 1000, 0, 10.0).endswith("1/1,000  6.0/min  2 h 46 min left")
-    assert gauge.line("batch", 50, 0, 100, 0, 10.0).endswith("5.0/s  10 s left")
-    assert gauge.lasting(200) == "3 min 20 s"
+def test_the_progress_line_shows_count_rate_and_time_left() -> None:
+    assert progress.format_line("batch", 900, 3, 2000, 500, 20.0).endswith("45%  900/2,000  3 failed  20/s  55 s left")
+    assert progress.format_line("batch", 0, 0, 10, 0, 1.0).endswith("  0%  0/10")
+    assert progress.format_line("batch", 1, 0, 1000, 0, 10.0).endswith("1/1,000  6.0/min  2 h 46 min left")
+    assert progress.format_line("batch", 50, 0, 100, 0, 10.0).endswith("5.0/s  10 s left")
+    assert progress.format_duration(200) == "3 min 20 s"
 
 
-def test_a_terminal_is_shown_the_progress_and_others_are_not(holdfast: Holdfast, file: Path) -> None:
+@pytest.mark.process
+def test_only_a_terminal_shows_progress(holdfast: Holdfast, file: Path) -> None:
     ours, theirs = os.openpty()
     shown = b""
     with subprocess.Popen(holdfast.command("batch", str(file), *ECHO), env=ENVIRONMENT, stderr=theirs) as process:
@@ -381,17 +387,18 @@ def test_a_terminal_is_shown_the_progress_and_others_are_not(holdfast: Holdfast,
         try:
             while chunk := os.read(ours, 4096):
                 shown += chunk
-        except OSError:  # how the end of a terminal reads
+        except OSError:  # the end of a terminal
             pass
     os.close(ours)
 
     assert process.returncode == 0
     assert "batch ░" in shown.decode("utf-8", "replace") or "batch █" in shown.decode("utf-8", "replace")
-    assert shown.endswith(b"\r\x1b[2K"), "and then it is gone"
+    assert shown.endswith(b"\r\x1b[2K"), "and is cleared at the end"
     assert holdfast.process("batch", str(file), *ECHO).err == ""
 
 
-def test_sessions_that_were_exported_and_imported_elsewhere_are_not_played_again(
+@pytest.mark.process
+def test_imported_sessions_of_a_batch_do_not_run_again(
     holdfast: Holdfast, file: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert holdfast("batch", str(file), "--out", str(out), *ECHO).code == 0
@@ -403,12 +410,12 @@ def test_sessions_that_were_exported_and_imported_elsewhere_are_not_played_again
     ran = elsewhere("batch", str(file), "--out", str(tmp_path / "again.jsonl"), *ECHO)
 
     assert ran.code == 0, ran.err
-    assert "3 of them before this run" in ran.out
+    assert "(3 finished earlier)" in ran.out
     assert results(tmp_path / "again.jsonl") == first
 
 
 @pytest.mark.parametrize("change", ["truncated", "appended to", "replaced"])
-def test_a_file_that_others_change_meanwhile_is_left_as_it_is_and_that_is_said(tmp_path: Path, change: str) -> None:
+def test_a_file_that_another_program_changes_is_left_unchanged_with_an_error(tmp_path: Path, change: str) -> None:
     path, mine = tmp_path / "r.jsonl", b"my own notes\n"
     file = ResultFile(path, "b")
     file.begin([])
@@ -424,13 +431,13 @@ def test_a_file_that_others_change_meanwhile_is_left_as_it_is_and_that_is_said(t
             (tmp_path / "mine").replace(path)
     left = path.read_bytes()
 
-    with pytest.raises(Conflict, match="somebody else has changed"):
+    with pytest.raises(Conflict, match="another program changed"):
         file.finish()
     file.close()
     assert path.read_bytes() == left
 
 
-def test_a_file_that_is_removed_meanwhile_is_made_anew(tmp_path: Path) -> None:
+def test_a_file_that_is_deleted_meanwhile_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     file = ResultFile(path, "b")
     file.begin([])
@@ -442,8 +449,8 @@ def test_a_file_that_is_removed_meanwhile_is_made_anew(tmp_path: Path) -> None:
     assert [one["line"] for one in results(path)] == [1]
 
 
-def _result(line: int) -> Result:
-    return Result(
+def _result(line: int) -> PromptResult:
+    return PromptResult(
         line=line,
         id=None,
         batch="b",

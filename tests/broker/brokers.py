@@ -1,4 +1,4 @@
-"""A real broker on a home of its own, with users, and ways to talk to it and to harm it."""
+"""A real broker with its own home and users, and ways to send it requests and to kill it."""
 
 import json
 import os
@@ -14,12 +14,12 @@ import httpx
 import msgspec
 
 from holdfast.broker import admin, worker
-from holdfast.broker.groups import Groups, trees
-from holdfast.broker.places import Places
+from holdfast.broker.cgroups import UserCgroups, find_trees
+from holdfast.broker.paths import BrokerPaths
 from holdfast.broker.users import Users
 from holdfast.config import read
-from holdfast.dashboard.door import Seal
-from holdfast.identity import started
+from holdfast.dashboard.auth import CookieSigner
+from holdfast.process_lookup import get_start_time
 from tests.api.serving import SCRIPTS
 from tests.crash.programs import Hung, Process, wait_until
 
@@ -37,13 +37,13 @@ class Brokers:
         (home / "config.toml").write_text("\n".join(lines))
         (home / "user.toml").write_text(self._user_config())
         self.settings = read({}, home)
-        self.places = Places.of(self.settings)
+        self.places = BrokerPaths.from_settings(self.settings)
         for number, name in enumerate(users):
             self.add(name, at=number)
         self.start()
 
     def _user_config(self) -> str:
-        """Models that answer at once, and some that take their time."""
+        """Fast and slow models."""
         for name, script in SCRIPTS.items():
             (self.home / f"{name}.json").write_text(json.dumps(script))
         models = ["scripted:tools", *(self.model(name) for name in SCRIPTS)]
@@ -54,7 +54,7 @@ class Brokers:
 
     def add(self, name: str, at: int = 1) -> None:
         if self._python == (sys.executable,):
-            _, self.keys[name], _ = admin.add(self.settings, name, None, at)
+            _, self.keys[name], _ = admin.add_user(self.settings, name, None, at)
         else:
             self.keys[name] = self.command("add", name, "--json")["key"]
 
@@ -68,21 +68,21 @@ class Brokers:
 
     def users_cookie(self, name: str) -> str:
         """The name of the cookie of a user's dashboard."""
-        return Seal(Users(self.places.users).get(name).worker_key).cookie
+        return CookieSigner(Users(self.places.users).get(name).worker_key).cookie
 
     def start(self) -> None:
         self.process = Process(
             *self._python, "-m", "holdfast", "--home", str(self.home), "broker", "--port", str(self.port)
         )
         self.process.__enter__()
-        if not self.process.wait_for_words("Holdfast brokers at"):
-            raise Hung(f"the broker did not start: {self.process.complaints}")
-        found = re.search(r"http://\S+:(\d+);", self.process.words)
-        assert found is not None, self.process.words
+        if not self.process.wait_for_output("Holdfast broker is listening on"):
+            raise Hung(f"the broker did not start: {self.process.stderr}")
+        found = re.search(r"http://\S+:(\d+);", self.process.stdout)
+        assert found is not None, self.process.stdout
         self.port = int(found[1])
 
     def kill(self) -> None:
-        """Without a word; its workers live on."""
+        """SIGKILL; its workers keep running."""
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
@@ -103,14 +103,14 @@ class Brokers:
         headers = {} if name is None else {"authorization": f"Bearer {self.keys[name]}"}
         return httpx.Client(base_url=self.url, headers=headers | options.pop("headers", {}), timeout=60, **options)
 
-    def state(self, name: str) -> worker.State | None:
-        """What the worker of a user has written down, if it runs."""
+    def state(self, name: str) -> worker.WorkerState | None:
+        """The state file of a user's worker, if it runs."""
         path = self.places.run(name) / "state.json"
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=worker.State)
+            found = msgspec.json.decode(path.read_bytes(), type=worker.WorkerState)
         except FileNotFoundError:
             return None
-        return found if started(found.pid) == found.started else None
+        return found if get_start_time(found.pid) == found.started else None
 
     def pid(self, name: str) -> int:
         found = self.state(name)
@@ -139,16 +139,18 @@ class Brokers:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        """Leaves nothing behind: the broker first, so that it starts nobody again."""
+        """End everything: the broker first, so that it restarts no worker."""
         self.process.__exit__(None, None, None)
         for name in self.keys:
             self.strike(name)
         for name in self.keys:
             self.wait_asleep(name)
-        wait_until(Groups.of(self.places.broker).drop, "nobody is left in a control group")
+        wait_until(UserCgroups.detect(self.places.broker).remove, "nobody is left in a control group")
 
 
 def groups(pid: int) -> set[Path]:
     """The folders of a program's control groups, those of our controllers."""
     proc = Path("/proc") / str(pid)
-    return {tree.folder for tree in trees((proc / "cgroup").read_text(), (proc / "mountinfo").read_text()).values()}
+    return {
+        tree.folder for tree in find_trees((proc / "cgroup").read_text(), (proc / "mountinfo").read_text()).values()
+    }

@@ -1,4 +1,4 @@
-"""Brokers for the tests: one that all share, and others for those who change or kill it."""
+"""Brokers for the tests: a shared one, and separate ones for tests that change or kill it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

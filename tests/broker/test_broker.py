@@ -10,13 +10,14 @@ from typing import Any
 
 import httpx
 import pytest
+from anthropic import Anthropic
 
 from tests.api.serving import SLOWLY, ask, events, session, text, told
 from tests.broker.brokers import Brokers
 from tests.crash.programs import wait_until
 
 
-def test_what_one_user_says_is_nowhere_for_another(broker: Brokers) -> None:
+def test_messages_of_one_user_are_invisible_to_another(broker: Brokers) -> None:
     with broker.http("ada") as ada, broker.http("bo") as bo:
         said = f"secret {uuid.uuid4().hex}"
         found = session(ask(ada, said))
@@ -28,14 +29,14 @@ def test_what_one_user_says_is_nowhere_for_another(broker: Brokers) -> None:
         assert ask(bo, "hello", headers={"x-session-id": found}).status_code == 404
 
 
-def test_the_same_name_is_another_session_for_another_user(broker: Brokers) -> None:
+def test_the_same_session_name_is_another_session_for_another_user(broker: Brokers) -> None:
     named = {"x-session-key": "notes"}
     with broker.http("ada") as ada, broker.http("bo") as bo:
         assert session(ask(ada, "hello", headers=named)) != session(ask(bo, "hello", headers=named))
 
 
 @pytest.mark.parametrize("key", [None, "wrong", "hfu-ada.wrong", "hfu-nobody.x"])
-def test_a_stranger_gets_nowhere(broker: Brokers, key: str | None) -> None:
+def test_a_request_without_a_valid_key_is_refused(broker: Brokers, key: str | None) -> None:
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     with broker.http(headers=headers) as http:
         answer = http.get("/v1/sessions")
@@ -46,7 +47,14 @@ def test_a_stranger_gets_nowhere(broker: Brokers, key: str | None) -> None:
         assert http.get("/", follow_redirects=False).headers["location"] == "/ui/login"
 
 
-def test_a_key_does_not_work_the_other_way_round(broker: Brokers) -> None:
+def test_a_key_may_be_in_the_header_of_anthropics_clients(broker: Brokers) -> None:
+    with Anthropic(base_url=broker.url, api_key=broker.keys["ada"], max_retries=0) as client:
+        said = client.messages.create(model="holdfast", max_tokens=9, messages=[{"role": "user", "content": "hello"}])
+
+    assert said.content[0].type == "text" and said.content[0].text == "You said: hello"
+
+
+def test_a_key_of_a_worker_does_not_work_for_the_broker(broker: Brokers) -> None:
     """The key between broker and worker is of no use to a client."""
     with broker.http("ada") as http:
         assert ask(http, "hello").status_code == 200
@@ -56,7 +64,7 @@ def test_a_key_does_not_work_the_other_way_round(broker: Brokers) -> None:
         assert http.get("/v1/sessions").status_code == 401
 
 
-def test_nobody_but_the_owner_can_look_into_any_file(broker: Brokers) -> None:
+def test_only_the_owner_can_read_any_file(broker: Brokers) -> None:
     with broker.http("ada") as ada:
         ask(ada, "hello")
 
@@ -66,7 +74,7 @@ def test_nobody_but_the_owner_can_look_into_any_file(broker: Brokers) -> None:
     assert [path for path in found if path.stat().st_mode & 0o077] == []
 
 
-def test_no_file_holds_the_key_of_a_user(broker: Brokers) -> None:
+def test_no_file_contains_the_key_of_a_user(broker: Brokers) -> None:
     key = broker.keys["ada"].partition(".")[2].encode()
     with broker.http("ada") as ada:
         ask(ada, "hello")
@@ -74,7 +82,7 @@ def test_no_file_holds_the_key_of_a_user(broker: Brokers) -> None:
     assert [path for path in broker.home.rglob("*") if path.is_file() and key in path.read_bytes()] == []
 
 
-def test_a_stream_comes_as_it_is_told(broker: Brokers) -> None:
+def test_a_stream_is_forwarded_as_it_arrives(broker: Brokers) -> None:
     body = {"model": broker.model("slow"), "messages": [{"role": "user", "content": "go"}], "stream": True}
     with broker.http("ada") as ada, ada.stream("POST", "/v1/chat/completions", json=body) as answer:
         found = answer.headers["x-session-id"]
@@ -88,7 +96,7 @@ def test_a_stream_comes_as_it_is_told(broker: Brokers) -> None:
     assert "[DONE]" in rest
 
 
-def test_a_worker_killed_in_mid_stream_is_not_noticed_by_a_chat(broker: Brokers) -> None:
+def test_a_chat_stream_survives_a_kill_of_its_worker(broker: Brokers) -> None:
     body = {"model": broker.model("slow"), "messages": [{"role": "user", "content": "go"}], "stream": True}
     heard = ""
     with broker.http("ada") as ada, ada.stream("POST", "/v1/chat/completions", json=body) as answer:
@@ -106,7 +114,7 @@ def test_a_worker_killed_in_mid_stream_is_not_noticed_by_a_chat(broker: Brokers)
     assert [m["content"] for m in messages if m["role"] == "assistant" and not m["partial"]] == [SLOWLY]
 
 
-def test_a_worker_killed_in_mid_stream_is_not_noticed_by_a_response(broker: Brokers) -> None:
+def test_a_response_stream_survives_a_kill_of_its_worker(broker: Brokers) -> None:
     body = {"model": broker.model("slow"), "input": "go", "stream": True}
     heard: list[dict[str, Any]] = []
     with broker.http("bo") as bo, bo.stream("POST", "/v1/responses", json=body) as answer:
@@ -121,12 +129,12 @@ def test_a_worker_killed_in_mid_stream_is_not_noticed_by_a_response(broker: Brok
     final = heard[-1]["response"]
     deltas = [event for event in heard if event["type"] == "response.output_text.delta"]
     assert struck
-    assert numbers == sorted(set(numbers)), "none is told twice"
+    assert numbers == list(range(len(heard))), "no event is missing or sent twice"
     assert final["status"] == "completed"
     assert "".join(one["delta"] for one in deltas if one["item_id"] == final["output"][0]["id"]) == SLOWLY
 
 
-def test_a_request_that_waits_when_its_worker_is_killed_gets_its_reply(broker: Brokers) -> None:
+def test_a_pending_request_whose_worker_is_killed_gets_its_reply(broker: Brokers) -> None:
     replies: list[httpx.Response] = []
 
     def wait_for_reply() -> None:
@@ -169,7 +177,7 @@ def test_too_many_open_requests_of_one_user_are_refused_and_another_is_served(br
 
 def test_large_bodies_pass_up_to_the_limit(broker: Brokers) -> None:
     with broker.http("ada") as ada:
-        assert ask(ada, "x" * 3_000_000).json()["error"]["code"] == "context_too_long", "it got to the model's door"
+        assert ask(ada, "x" * 3_000_000).json()["error"]["code"] == "context_too_long", "the request reached the model"
         too_large = ada.post("/v1/chat/completions", content=b"x" * (33 * 2**20))
         unending = ada.post("/v1/chat/completions", content=(b"x" * 2**20 for _ in range(40)))
 
@@ -182,7 +190,7 @@ def test_headers_have_a_limit(broker: Brokers) -> None:
         assert ada.get("/v1/sessions", headers={"x-long": "x" * 300_000}).status_code == 431
 
 
-def test_a_strange_host_is_refused(broker: Brokers) -> None:
+def test_an_unknown_host_is_refused(broker: Brokers) -> None:
     with broker.http("ada", headers={"host": "evil.example"}) as ada:
         assert ada.get("/v1/sessions").json()["error"]["code"] == "host_not_allowed"
 
@@ -196,8 +204,8 @@ def test_workers_have_limits(broker: Brokers) -> None:
     assert re.search(r"Max core file size\s+0\s", limits)
 
 
-def test_a_worker_knows_nothing_of_the_broker(broker: Brokers) -> None:
-    """Its environment leads to its own home, and its work begins in its own folder."""
+def test_a_worker_has_no_access_to_the_broker(broker: Brokers) -> None:
+    """Its environment names its own home, and it starts in its own directory."""
     with broker.http("ada") as ada:
         ask(ada, "hello")
     pid = broker.pid("ada")
@@ -215,7 +223,7 @@ def log_in(broker: Brokers, http: httpx.Client, key: str) -> httpx.Response:
     return http.post("/ui/login", data={"key": key}, headers={"origin": broker.url})
 
 
-def test_the_key_leads_to_ones_own_dashboard(broker: Brokers) -> None:
+def test_a_key_opens_the_dashboard_of_its_user(broker: Brokers) -> None:
     marks = {name: uuid.uuid4().hex for name in ("ada", "bo")}
     for name, mark in marks.items():
         with broker.http(name) as http:
@@ -229,14 +237,14 @@ def test_the_key_leads_to_ones_own_dashboard(broker: Brokers) -> None:
         assert not [other for other in marks.values() if other != mark and other in page]
 
 
-def test_without_the_key_there_is_a_door(broker: Brokers) -> None:
+def test_without_a_key_there_is_a_login_page(broker: Brokers) -> None:
     with broker.http() as browser:
         page = browser.get("/ui/space?day=1", follow_redirects=False)
         assert page.headers["location"] == "/ui/login?next=/ui/space%3Fday%3D1"
-        door = browser.get(page.headers["location"])
-        assert "API key" in door.text
-        assert "api-key</code>" not in door.text
-        assert "script-src 'self'" in door.headers["content-security-policy"]
+        login_page = browser.get(page.headers["location"])
+        assert "API key" in login_page.text
+        assert "api-key</code>" not in login_page.text
+        assert "script-src 'self'" in login_page.headers["content-security-policy"]
         assert browser.get("/ui/static/style.css").status_code == 200
         assert browser.get("/ui/static/..%2F..%2Fdoor.py").status_code == 404
         assert log_in(broker, browser, "hfu-ada.wrong").status_code == 401
@@ -245,7 +253,7 @@ def test_without_the_key_there_is_a_door(broker: Brokers) -> None:
         assert browser.post("/ui/login", content=b"k" * 100_000).status_code == 400
 
 
-def test_a_cookie_that_somebody_made_up_wakes_nobody(new_broker: Any) -> None:
+def test_a_forged_cookie_never_starts_a_worker(new_broker: Any) -> None:
     broker = new_broker("ada")
     with broker.http() as browser:
         for value in ("1", "9999999999999999.x.y", "a.b.c"):
@@ -256,20 +264,20 @@ def test_a_cookie_that_somebody_made_up_wakes_nobody(new_broker: Any) -> None:
     assert broker.state("ada") is None
 
 
-def test_a_status_that_cannot_be_written_stops_nobody(broker: Brokers) -> None:
-    draft = broker.places.now.with_suffix(".tmp")
+def test_a_status_file_that_cannot_be_written_stops_nothing(broker: Brokers) -> None:
+    draft = broker.places.status_file.with_suffix(".tmp")
     draft.mkdir()
     try:
         with broker.http("ada") as http:
-            broker.strike("ada")  # another worker will be started, which is news
+            broker.strike("ada")  # another worker will be started, which changes the status
             assert ask(http, "hello").status_code == 200
-            wait_until(lambda: "the status of the broker cannot be written" in broker.process.complaints, "it is said")
+            wait_until(lambda: "cannot write the broker's status file" in broker.process.stderr, "it is said")
             assert ask(http, "are you still there?").status_code == 200
     finally:
         draft.rmdir()
 
 
-def test_who_logs_in_where_another_was_logged_in_is_who_they_are(broker: Brokers) -> None:
+def test_a_second_login_in_one_browser_replaces_the_first(broker: Brokers) -> None:
     with broker.http("ada") as ada:
         theirs = session(ask(ada, "a secret of Ada's", headers={"x-session-key": "ada's"}))
     with broker.http() as browser:
@@ -279,9 +287,7 @@ def test_who_logs_in_where_another_was_logged_in_is_who_they_are(broker: Brokers
 
 
 @pytest.mark.parametrize("text", ["modle = 'x'", "model = ", "\0\xff"])
-def test_nobody_is_added_with_settings_that_no_worker_could_start_with(
-    broker: Brokers, tmp_path: Path, text: str
-) -> None:
+def test_a_user_with_settings_that_prevent_a_start_is_not_added(broker: Brokers, tmp_path: Path, text: str) -> None:
     (tmp_path / "config.toml").write_text(text, "latin-1")
     with pytest.raises(subprocess.CalledProcessError) as refused:
         broker.command("add", "zoe", "--json", "--config", str(tmp_path / "config.toml"))

@@ -1,4 +1,4 @@
-"""When a worker is started, left alone, stopped and started again: a table of decisions, with real processes behind it."""
+"""When a worker is started, kept, stopped and restarted: a table of decisions, tested with real processes."""
 
 import asyncio
 import os
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.broker import tenant as tenants
-from holdfast.broker.pace import Pace
-from holdfast.broker.tenant import Rules, Tenant, read_wake
+from holdfast.broker.rate_limit import RateLimit
+from holdfast.broker.tenant import Tenant, TenantLimits, read_wake
 from holdfast.broker.users import User
-from holdfast.broker.worker import State, Worker
-from holdfast.identity import identity, started
+from holdfast.broker.worker import WorkerProcess, WorkerState
 from holdfast.model.errors import RateLimited, Unavailable
+from holdfast.process_lookup import current_identity, get_start_time
 from tests.fakes.clock import FakeClock
 
 IDLE = 600.0
@@ -42,8 +42,8 @@ server.serve_forever()
 """
 
 
-class House:
-    """Starts small programs that stand for workers, and ends those that are left."""
+class FakeBroker:
+    """Starts small programs in place of workers, and ends the remaining ones."""
 
     def __init__(self, folder: Path, clock: FakeClock) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class House:
         (self.folder / "says_ready").write_text(ready)
         (self.folder / "says_health").write_text("{}")
 
-    async def start(self, user: User) -> Worker:
+    async def start(self, user: User) -> WorkerProcess:
         if self.fails:
             raise Unavailable("it could not be started")
         (self.folder / "sock").unlink(missing_ok=True)
@@ -67,16 +67,16 @@ class House:
         child.stdout.readline()
         child.stdout.close()
         self.started.append(child)
-        ours = identity()
-        state = State(
+        ours = current_identity()
+        state = WorkerState(
             host=ours.host,
             boot=ours.boot,
             pid=child.pid,
-            started=started(child.pid) or "",
+            started=get_start_time(child.pid) or "",
             key=user.worker_key,
             at=self.clock.now(),
         )
-        worker = Worker(self.folder, state, os.pidfd_open(child.pid))
+        worker = WorkerProcess(self.folder, state, os.pidfd_open(child.pid))
         worker.child = child
         return worker
 
@@ -88,8 +88,8 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, clock: FakeClock) -> AsyncIterator[House]:
-    found = House(tmp_path, clock)
+async def fake_broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[FakeBroker]:
+    found = FakeBroker(tmp_path, clock)
     yield found
     found.close()
     await asyncio.sleep(0)
@@ -98,14 +98,16 @@ async def house(tmp_path: Path, clock: FakeClock) -> AsyncIterator[House]:
 USER = User(name="ada", digest="", worker_key="k1", added_at=0)
 
 
-def new_tenant(house: House, rules: Rules) -> Tenant:
-    return Tenant(USER, rules, house.start, Pace(None, house.clock.monotonic), house.clock.monotonic)
+def new_tenant(fake_broker: FakeBroker, rules: TenantLimits) -> Tenant:
+    return Tenant(
+        USER, rules, fake_broker.start, RateLimit(None, fake_broker.clock.monotonic), fake_broker.clock.monotonic
+    )
 
 
 @pytest.fixture
-async def tenant(house: House, clock: FakeClock) -> AsyncIterator[Tenant]:
-    rules = Rules(idle_seconds=IDLE, stop_seconds=20, requests=2, longest_wait=0.001)
-    found = new_tenant(house, rules)
+async def tenant(fake_broker: FakeBroker, clock: FakeClock) -> AsyncIterator[Tenant]:
+    rules = TenantLimits(idle_seconds=IDLE, stop_seconds=20, requests=2, longest_wait=0.001)
+    found = new_tenant(fake_broker, rules)
     yield found
     if found.worker is not None:
         found.worker.close()
@@ -117,25 +119,25 @@ async def settled(tenant: Tenant) -> None:
 
 
 @pytest.mark.timeout(30)
-async def test_a_request_that_comes_in_the_very_moment_when_the_worker_is_there_does_not_freeze_the_broker(
+async def test_a_request_at_the_moment_when_the_worker_is_ready_does_not_freeze_the_broker(
     tenant: Tenant,
 ) -> None:
-    first = asyncio.ensure_future(tenant.awake())
+    first = asyncio.ensure_future(tenant.get_worker())
     await asyncio.sleep(0)  # the start is about to begin; it is over in one step, and right behind it comes
-    second = asyncio.ensure_future(tenant.awake())
+    second = asyncio.ensure_future(tenant.get_worker())
 
     assert await first is await second
 
 
-async def test_many_requests_start_one_worker(tenant: Tenant, house: House) -> None:
-    workers = await asyncio.gather(*(tenant.awake() for _ in range(20)))
+async def test_many_requests_start_one_worker(tenant: Tenant, fake_broker: FakeBroker) -> None:
+    workers = await asyncio.gather(*(tenant.get_worker() for _ in range(20)))
 
-    assert len(house.started) == 1
+    assert len(fake_broker.started) == 1
     assert len(set(workers)) == 1
 
 
-async def test_a_request_that_is_given_up_does_not_stop_the_start(tenant: Tenant, house: House) -> None:
-    asking = asyncio.ensure_future(tenant.awake())
+async def test_a_cancelled_request_does_not_stop_the_start(tenant: Tenant, fake_broker: FakeBroker) -> None:
+    asking = asyncio.ensure_future(tenant.get_worker())
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -145,182 +147,192 @@ async def test_a_request_that_is_given_up_does_not_stop_the_start(tenant: Tenant
     assert tenant.worker is not None
 
 
-async def test_one_who_has_died_is_started_again_unasked(tenant: Tenant, house: House, clock: FakeClock) -> None:
-    worker = await tenant.awake()
-    house.started[0].kill()
+async def test_a_dead_worker_is_restarted_automatically(
+    tenant: Tenant, fake_broker: FakeBroker, clock: FakeClock
+) -> None:
+    worker = await tenant.get_worker()
+    fake_broker.started[0].kill()
     await worker.gone.wait()
 
-    tenant.tend(clock.now())
+    tenant.maintain(clock.now())
     await settled(tenant)
 
-    assert len(house.started) == 2
+    assert len(fake_broker.started) == 2
     assert tenant.worker is not None
     assert not tenant.worker.gone.is_set()
 
 
-async def test_one_who_was_idle_is_stopped_and_stays_so(tenant: Tenant, house: House, clock: FakeClock) -> None:
-    worker = await tenant.awake()
+async def test_an_idle_worker_is_stopped_and_stays_stopped(
+    tenant: Tenant, fake_broker: FakeBroker, clock: FakeClock
+) -> None:
+    worker = await tenant.get_worker()
     clock.pass_seconds(IDLE)
-    tenant.tend(clock.now())
+    tenant.maintain(clock.now())
     await settled(tenant)
     assert worker.gone.is_set()
-    assert house.started[0].returncode == -signal.SIGTERM
+    assert fake_broker.started[0].returncode == -signal.SIGTERM
 
-    tenant.tend(clock.now())
+    tenant.maintain(clock.now())
     await settled(tenant)
 
-    assert len(house.started) == 1
+    assert len(fake_broker.started) == 1
     assert tenant.state == "asleep"
 
 
-async def test_one_who_is_used_is_left_alone(tenant: Tenant, clock: FakeClock) -> None:
-    await tenant.awake()
-    with tenant.visit():
+async def test_a_worker_in_use_is_not_stopped(tenant: Tenant, clock: FakeClock) -> None:
+    await tenant.get_worker()
+    with tenant.track_request():
         clock.pass_seconds(10 * IDLE)
-        tenant.tend(clock.now())
+        tenant.maintain(clock.now())
         assert tenant.state == "running"
-    tenant.tend(clock.now())
+    tenant.maintain(clock.now())
 
     assert tenant.state == "running", "the time begins when the request ends"
 
 
-async def test_one_who_says_that_it_works_is_left_alone(tenant: Tenant, house: House, clock: FakeClock) -> None:
-    house.says(idle='{"idle": false, "why": ["1 turns are played"], "wake_at": null}')
-    worker = await tenant.awake()
+async def test_a_worker_that_reports_work_is_not_stopped(
+    tenant: Tenant, fake_broker: FakeBroker, clock: FakeClock
+) -> None:
+    fake_broker.says(idle='{"idle": false, "why": ["1 turns are running"], "wake_at": null}')
+    worker = await tenant.get_worker()
     clock.pass_seconds(IDLE)
-    tenant.tend(clock.now())
+    tenant.maintain(clock.now())
     await settled(tenant)
 
     assert not worker.gone.is_set()
 
 
-async def test_one_with_a_schedule_is_there_when_it_is_due(tenant: Tenant, house: House, clock: FakeClock) -> None:
-    house.says(idle='{"idle": true, "why": [], "wake_at": "2100-01-01T00:00:00.000000Z"}')
-    await tenant.awake()
+async def test_a_worker_with_a_schedule_is_running_when_it_is_due(
+    tenant: Tenant, fake_broker: FakeBroker, clock: FakeClock
+) -> None:
+    fake_broker.says(idle='{"idle": true, "why": [], "wake_at": "2100-01-01T00:00:00.000000Z"}')
+    await tenant.get_worker()
     clock.pass_seconds(IDLE)
-    tenant.tend(clock.now())
+    tenant.maintain(clock.now())
     await settled(tenant)
     assert tenant.worker is None
     due = tenant.wake_at
     assert due is not None
-    assert read_wake(house.folder) == due
+    assert read_wake(fake_broker.folder) == due
 
-    tenant.tend(due - 1)
+    tenant.maintain(due - 1)
     assert tenant.state == "asleep"
-    tenant.tend(due)
+    tenant.maintain(due)
     await settled(tenant)
 
     assert tenant.worker is not None
     assert tenant.wake_at is None
 
 
-async def test_a_request_that_meets_a_reclaim_gets_the_next_worker(
-    tenant: Tenant, house: House, clock: FakeClock
+async def test_a_request_during_a_stop_gets_the_next_worker(
+    tenant: Tenant, fake_broker: FakeBroker, clock: FakeClock
 ) -> None:
-    first = await tenant.awake()
+    first = await tenant.get_worker()
     clock.pass_seconds(IDLE)
-    tenant.tend(clock.now())
-    second = await tenant.awake()
+    tenant.maintain(clock.now())
+    second = await tenant.get_worker()
 
     assert first.gone.is_set()
     assert second is not first
     assert not second.gone.is_set()
 
 
-async def test_one_who_lets_a_request_down_but_answers_is_kept(tenant: Tenant, house: House) -> None:
-    worker = await tenant.awake()
+async def test_a_worker_that_failed_one_request_but_responds_is_kept(tenant: Tenant, fake_broker: FakeBroker) -> None:
+    worker = await tenant.get_worker()
 
-    assert await tenant.awake(failed=worker) is worker
+    assert await tenant.get_worker(failed=worker) is worker
 
 
-async def test_one_who_leaves_is_waited_for(tenant: Tenant, house: House) -> None:
-    worker = await tenant.awake()
-    house.says(idle="", ready='{"checks": {"accepting": "leaving"}}')
-    asking = asyncio.ensure_future(tenant.awake(failed=worker))
+async def test_a_worker_that_shuts_down_is_awaited(tenant: Tenant, fake_broker: FakeBroker) -> None:
+    worker = await tenant.get_worker()
+    fake_broker.says(idle="", ready='{"checks": {"accepting": "leaving"}}')
+    asking = asyncio.ensure_future(tenant.get_worker(failed=worker))
     await asyncio.sleep(0)
-    house.started[0].terminate()
+    fake_broker.started[0].terminate()
 
     assert await asking is not worker
 
 
-async def test_one_who_hangs_while_somebody_waits_is_killed(house: House, clock: FakeClock) -> None:
-    tenant = new_tenant(house, Rules(idle_seconds=IDLE, stop_seconds=20, requests=2, answer_seconds=0.2))
-    worker = await tenant.awake()
-    house.started[0].send_signal(signal.SIGSTOP)
+async def test_a_worker_that_hangs_while_a_request_is_open_is_killed(fake_broker: FakeBroker, clock: FakeClock) -> None:
+    tenant = new_tenant(fake_broker, TenantLimits(idle_seconds=IDLE, stop_seconds=20, requests=2, answer_seconds=0.2))
+    worker = await tenant.get_worker()
+    fake_broker.started[0].send_signal(signal.SIGSTOP)
     clock.pass_seconds(10 * IDLE)
-    with tenant.visit():
+    with tenant.track_request():
         while not worker.gone.is_set():
-            tenant.tend(clock.now())
+            tenant.maintain(clock.now())
             await asyncio.sleep(0.01)
             clock.pass_seconds(60)
 
-        assert await tenant.awake(failed=worker) is not worker
-    assert house.started[0].returncode == -signal.SIGKILL
+        assert await tenant.get_worker(failed=worker) is not worker
+    assert fake_broker.started[0].returncode == -signal.SIGKILL
     await tenant.leave("the broker leaves")
 
 
-async def test_one_who_only_works_hard_is_left_alone(tenant: Tenant, house: House, clock: FakeClock) -> None:
-    worker = await tenant.awake()
-    with tenant.visit():
+async def test_a_busy_worker_is_not_killed(tenant: Tenant, fake_broker: FakeBroker, clock: FakeClock) -> None:
+    worker = await tenant.get_worker()
+    with tenant.track_request():
         for _ in range(20):
             clock.pass_seconds(60)
-            tenant.tend(clock.now())
+            tenant.maintain(clock.now())
             await asyncio.sleep(0.01)
 
     assert not worker.gone.is_set()
     await tenant.leave("the broker leaves")
 
 
-async def test_another_key_is_another_worker(tenant: Tenant, house: House, clock: FakeClock) -> None:
-    worker = await tenant.awake()
+async def test_a_new_key_starts_another_worker(tenant: Tenant, fake_broker: FakeBroker, clock: FakeClock) -> None:
+    worker = await tenant.get_worker()
     tenant.user = User(name="ada", digest="", worker_key="k2", added_at=0)
-    tenant.tend(clock.now())
+    tenant.maintain(clock.now())
     await settled(tenant)
 
     assert worker.gone.is_set()
-    assert (await tenant.awake()).state.key == "k2"
+    assert (await tenant.get_worker()).state.key == "k2"
 
 
-async def test_there_is_a_limit_to_open_requests(tenant: Tenant) -> None:
-    with tenant.visit(), tenant.visit(), pytest.raises(RateLimited), tenant.visit():
+async def test_open_requests_are_limited(tenant: Tenant) -> None:
+    with tenant.track_request(), tenant.track_request(), pytest.raises(RateLimited), tenant.track_request():
         pass
 
     assert tenant.open == 0
-    with tenant.visit():
+    with tenant.track_request():
         pass
 
 
-async def test_one_that_cannot_be_started_is_said_so_and_given_up_in_the_end(
-    tenant: Tenant, house: House, clock: FakeClock
+async def test_a_worker_that_cannot_start_is_reported_and_no_longer_retried_in_the_end(
+    tenant: Tenant, fake_broker: FakeBroker, clock: FakeClock
 ) -> None:
-    house.fails = True
-    for _ in range(tenants.GIVE_UP):
+    fake_broker.fails = True
+    for _ in range(tenants.MAX_RESTARTS):
         with pytest.raises(Unavailable):
-            await tenant.awake()
-    tenant.miss()
-    tenant.tend(clock.now())
+            await tenant.get_worker()
+    tenant.mark_lost()
+    tenant.maintain(clock.now())
     assert tenant.state == "failing"
     assert tenant.complaint == "it could not be started"
 
-    house.fails = False
-    await tenant.awake()
+    fake_broker.fails = False
+    await tenant.get_worker()
 
     assert tenant.state == "running"
     assert tenant.complaint == ""
 
 
-async def test_a_broker_that_leaves_notes_who_was_in_the_midst_of_something(tenant: Tenant, house: House) -> None:
-    house.says(idle='{"idle": false, "why": ["1 turns are played"], "wake_at": null}')
-    worker = await tenant.awake()
+async def test_a_broker_that_shuts_down_records_workers_with_unfinished_work(
+    tenant: Tenant, fake_broker: FakeBroker
+) -> None:
+    fake_broker.says(idle='{"idle": false, "why": ["1 turns are running"], "wake_at": null}')
+    worker = await tenant.get_worker()
 
     await tenant.leave("the broker leaves")
 
     assert worker.gone.is_set()
-    assert read_wake(house.folder) == 0
+    assert read_wake(fake_broker.folder) == 0
 
 
-def test_a_pace_lets_a_burst_through_and_then_no_more_than_its_rate(clock: FakeClock) -> None:
-    pace = Pace(100, clock.monotonic)
+def test_a_rate_limit_allows_a_burst_and_then_no_more_than_its_rate(clock: FakeClock) -> None:
+    pace = RateLimit(100, clock.monotonic)
     clock.pass_seconds(10)
 
     assert pace.delay(100 * 1024) == 0
@@ -329,5 +341,5 @@ def test_a_pace_lets_a_burst_through_and_then_no_more_than_its_rate(clock: FakeC
     assert pace.delay(100 * 1024) == pytest.approx(1.0)
 
 
-def test_no_pace_is_no_delay(clock: FakeClock) -> None:
-    assert Pace(None, clock.monotonic).delay(2**40) == 0
+def test_without_a_rate_limit_there_is_no_delay(clock: FakeClock) -> None:
+    assert RateLimit(None, clock.monotonic).delay(2**40) == 0

@@ -1,4 +1,4 @@
-"""A worker that does what a test tells it: a real socket, and a tenant that has nobody else behind it."""
+"""A fake worker with a real socket that behaves as the test says, and its tenant."""
 
 import asyncio
 import contextlib
@@ -10,17 +10,17 @@ from typing import Any
 
 from starlette.types import Message
 
-from holdfast.broker.pace import Pace
-from holdfast.broker.relay import Relay
+from holdfast.broker.proxy import Proxy
+from holdfast.broker.rate_limit import RateLimit
 from holdfast.model.errors import DiskFull
 
 Part = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
-"""What is done with one connection, once the request has been read whole."""
+"""Handles one connection after the request has been read completely."""
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 class Scripted:
-    """Plays one part for each connection, and keeps what it was sent. It is its own tenant and worker."""
+    """Runs one handler for each connection and records the requests. It is its own tenant and worker."""
 
     class user:  # noqa: N801 - as the tenant's
         name = "ada"
@@ -30,19 +30,19 @@ class Scripted:
 
     def __init__(self, socket: Path, *parts: Part) -> None:
         self.socket = socket
-        self.pace = Pace(None, lambda: 0.0)
+        self.rate_limit = RateLimit(None, lambda: 0.0)
         self.heard: list[bytes] = []
         self.leaves = False
         self.full = ""
         self._parts = list(parts)
 
-    async def awake(self, failed: object = None) -> "Scripted":
-        """Who is full is so after the first part."""
+    async def get_worker(self, failed: object = None) -> "Scripted":
+        """The disk quota applies after the first request."""
         if failed is not None and self.full:
             raise DiskFull(self.full)
         return self
 
-    async def answers(self) -> bool:
+    async def is_ready(self) -> bool:
         return not self.leaves
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -61,7 +61,7 @@ class Scripted:
 @asynccontextmanager
 async def scripted(folder: Path, *parts: Part) -> AsyncIterator[Scripted]:
     worker = Scripted(folder / "sock", *parts)
-    here = os.open(folder, os.O_PATH)  # the folder may lie deeper than a socket's path is long
+    here = os.open(folder, os.O_PATH)  # the directory may be deeper than the longest socket path
     try:
         async with await asyncio.start_unix_server(worker.serve, f"/proc/self/fd/{here}/sock", limit=2**22):
             yield worker
@@ -70,7 +70,7 @@ async def scripted(folder: Path, *parts: Part) -> AsyncIterator[Scripted]:
 
 
 def says(*pieces: bytes) -> Part:
-    """Sends this, piece by piece, and closes the connection."""
+    """Sends these chunks and closes the connection."""
 
     async def play(request: bytes, writer: asyncio.StreamWriter) -> None:
         for piece in pieces:
@@ -84,7 +84,7 @@ DIES = says()
 
 
 class Client:
-    """What a server does for an application: the request, and what is sent back. It leaves when it is told to."""
+    """What a server does for an application: passes the request and records the response. It can disconnect."""
 
     def __init__(self, method: str, path: str, body: bytes | list[bytes] = b"", headers: dict[str, str] | None = None):
         pieces = body if isinstance(body, list) else [body]
@@ -131,12 +131,12 @@ class Client:
         return b"".join(message.get("body", b"") for message in self.sent[1:])
 
     async def ask(self, worker: Scripted, cookie: bytes | None = None) -> "Client":
-        await Relay(worker, self.scope, self.receive, self.send, cookie).run()  # type: ignore[arg-type]
+        await Proxy(worker, self.scope, self.receive, self.send, cookie).run()  # type: ignore[arg-type]
         return self
 
 
 def header(request: bytes, name: bytes) -> bytes | None:
-    """The value of a header as the worker was sent it."""
+    """The value of a header as the worker received it."""
     lines = request.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
     found = [value for key, _, value in (line.partition(b": ") for line in lines) if key.lower() == name]
     assert len(found) < 2, f"{name!r} came {len(found)} times"

@@ -1,4 +1,4 @@
-"""What the tests of the chat read off the store afterwards."""
+"""What the tests of the chat read from the store afterwards."""
 
 from typing import Any
 

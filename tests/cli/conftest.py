@@ -1,7 +1,8 @@
-"""The command line as a person uses it: in this process for speed, or as a process of its own."""
+"""The command line as a user runs it: in this process for speed, or as a separate process."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,9 @@ from tests.cli.seed import Seed
 
 ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
 
+TIMEOUT = 50
+"""Seconds after which a process counts as hanging: less than the limit of a test, so that its stack is printed."""
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -26,7 +30,7 @@ class Ran:
 
     @property
     def json(self) -> Any:
-        """The one document that was printed."""
+        """The JSON document that was printed."""
         return json.loads(self.out)
 
 
@@ -47,10 +51,21 @@ class Holdfast:
         return [sys.executable, "-m", "holdfast", "--home", str(self.home), *args]
 
     def process(self, *args: str, before: Sequence[str] = (), **options: Any) -> Ran:
-        """The same as a process of its own, as a shell would start it; `before` is what starts it."""
-        options = {"env": ENVIRONMENT, "capture_output": True, **options}
-        done = subprocess.run([*before, *self.command(*args)], check=False, **options)
-        return Ran(done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode())
+        """The same as a separate process, as a shell would start it; `before` is a command that starts it."""
+        pipe = subprocess.PIPE
+        options = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "env": ENVIRONMENT, **options}
+        options["env"] = {**options["env"], "PYTHONFAULTHANDLER": "1"}
+        given = options.pop("input", None)
+        if given is not None:
+            options["stdin"] = pipe
+        with subprocess.Popen([*before, *self.command(*args)], **options) as started:
+            try:
+                out, err = started.communicate(given, timeout=TIMEOUT)
+            except subprocess.TimeoutExpired:
+                started.send_signal(signal.SIGABRT)  # the process prints the stack of each thread
+                out, err = started.communicate()
+                pytest.fail(f"holdfast {' '.join(args)} did not end within {TIMEOUT} s:\n{(err or b'').decode()}")
+        return Ran(started.returncode, (out or b"").decode(), (err or b"").decode())
 
 
 @pytest.fixture
@@ -61,7 +76,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def holdfast(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Holdfast]:
     yield Holdfast(home, capsys)
-    logs.take_down()
+    logs.remove_handlers()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Puts sessions into a store for the commands to find."""
+"""Adds sessions to a store for the commands."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.clock import SystemClock
-from holdfast.identity import identity
 from holdfast.model.event import (
     Event,
     ModelSaid,
@@ -20,9 +19,10 @@ from holdfast.model.event import (
 )
 from holdfast.model.ids import SESSION, TURN, WORKER, Ids
 from holdfast.model.message import Reasoning, Text, ToolCall
-from holdfast.store import leases, log, sessions, workers
+from holdfast.process_lookup import current_identity
 from holdfast.store.database import Transaction
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import leases, log, sessions, workers
+from tests.fakes.migrated import open_migrated
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Seed:
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         async def go() -> T:
-            database = await open_sqlite(self.path)
+            database = await open_migrated(self.path)
             try:
                 return await database.write(work)
             finally:
@@ -82,8 +82,8 @@ class Seed:
         return self.write(work)
 
     def worker(self, *, holds: str | None = None, started: str | None = None) -> str:
-        """A worker of this very process, so that it is alive, or with another start time, so that it is gone."""
-        ours = identity()
+        """A worker of this process, which is alive, or with another start time, which is gone."""
+        ours = current_identity()
         theirs = workers.Identity(
             host=ours.host, boot=ours.boot, pid=ours.pid, process_started=started or ours.process_started
         )

@@ -1,4 +1,4 @@
-"""A person at a terminal: starts the real program in one, types, and reads what stands on the screen and above it."""
+"""A user at a terminal: starts the real program, types, and reads the screen and the scrollback."""
 
 import fcntl
 import os
@@ -19,7 +19,8 @@ import pyte
 
 ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
 LIMIT_SECONDS = 40.0
-"""How long anything may take before it counts as hung."""
+"""How long anything may take before it counts as hanging."""
+CTRL_R = "\x12"
 ENTER, CTRL_C, CTRL_D, ALT_ENTER, TAB, UP, DOWN, ESCAPE = (
     "\r",
     "\x03",
@@ -34,7 +35,7 @@ PASTE = "\x1b[200~", "\x1b[201~"
 
 
 class Terminal:
-    """`holdfast` in a terminal of its own. Leaving the `with` block kills it if it still lives."""
+    """`holdfast` in its own terminal. The end of the `with` block kills it if it still runs."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Terminal:
         return self._popen.pid
 
     def press(self, text: str | bytes) -> None:
-        """Press keys. A terminal takes only so much at once, so what comes back is read in between."""
+        """Press keys. A terminal accepts a limited amount at once, so its output is read in between."""
         data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
         os.set_blocking(self._ours, False)
         while data:
@@ -87,7 +88,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """All that stands on the screen and in the scrollback."""
+        """All text on the screen and in the scrollback."""
         width = range(self._screen.columns)
         above = ["".join(line[x].data for x in width).rstrip() for line in self._screen.history.top]
         return "\n".join([*above, *(line.rstrip() for line in self._screen.display)]).rstrip("\n")
@@ -102,22 +103,22 @@ class Terminal:
         return self.text.rsplit("\n", 1)[-1]
 
     def see(self, words: str, *, times: int = 1, limit: float = LIMIT_SECONDS) -> str:
-        """Wait until the words stand there so often."""
+        """Wait until the text occurs that often."""
         return self._until(lambda: self.flat.count(words) >= times, f"{words!r} {times} times", limit)
 
     def see_no(self, words: str, *, limit: float = LIMIT_SECONDS) -> str:
-        """Wait until the words no longer stand there."""
+        """Wait until the text is gone."""
         return self._until(lambda: words not in self.flat, f"no {words!r}", limit)
 
     def match(self, pattern: str, *, limit: float = LIMIT_SECONDS) -> re.Match[str]:
-        """Wait until something on the screen fits."""
+        """Wait until something on the screen matches."""
         self._until(lambda: re.search(pattern, self.flat) is not None, f"something like {pattern}", limit)
         found = re.search(pattern, self.flat)
         assert found is not None
         return found
 
     def ready(self) -> Self:
-        """Wait for the line to type into."""
+        """Wait for the input line."""
         self._until(lambda: re.search(r"^❯", self.text, re.MULTILINE) is not None, "a prompt", LIMIT_SECONDS)
         return self
 
@@ -132,14 +133,14 @@ class Terminal:
         return self.flat
 
     def _read(self, seconds: float) -> bool:
-        """Take in what has been written; False once the program has closed its end."""
+        """Read the output so far; False once the program has closed its end."""
         try:
             while select.select([self._ours], [], [], seconds)[0]:
                 data = os.read(self._ours, 65536)
                 self.written += data
                 self._stream.feed(data)
                 seconds = 0
-        except OSError:  # how Linux says that nobody is at the other end any more
+        except OSError:  # how Linux reports that the other end is closed
             return False
         return True
 
@@ -164,7 +165,7 @@ class Terminal:
 
     @property
     def echoes(self) -> bool:
-        """Whether the terminal is as a shell wants it."""
+        """Whether the terminal has the modes that a shell needs."""
         return bool(termios.tcgetattr(self._ours)[3] & termios.ECHO)
 
     def leave(self) -> int:

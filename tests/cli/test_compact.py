@@ -1,4 +1,4 @@
-"""`holdfast compact`, pinned messages, and what `run` and `why` tell of compactions."""
+"""`holdfast compact`, pinned messages, and what `run` and `why` say about compactions."""
 
 import json
 from itertools import pairwise
@@ -9,12 +9,14 @@ import pytest
 from tests.cli.conftest import ENVIRONMENT, Holdfast
 from tests.cli.seed import Seed
 
+pytestmark = pytest.mark.process
+
 WORDS = "something about the garden and the rain and the bees " * 4
 
 
 @pytest.fixture
 def env(tmp_path: Path, home: Path) -> dict[str, str]:
-    """A model that repeats what it hears, and another that writes summaries."""
+    """A model that echoes, and another that writes summaries."""
     script = tmp_path / "summary.json"
     script.write_text(json.dumps({"steps": [{"say": "They talked about bees."}], "loop": True}))
     home.mkdir(mode=0o700)
@@ -22,17 +24,17 @@ def env(tmp_path: Path, home: Path) -> dict[str, str]:
     return {**ENVIRONMENT, "HOLDFAST_MODEL": "scripted:echo", "HOLDFAST_CONTEXT_TOKENS": "4000"}
 
 
-def talk(holdfast: Holdfast, env: dict[str, str], turns: int) -> str:
+def conversation(holdfast: Holdfast, env: dict[str, str], turns: int) -> str:
     for number in range(turns):
         ran = holdfast.process("run", f"Turn {number}: {WORDS}", "--key", "bees", "--json", env=env)
         assert ran.code == 0, ran.err
     return str(ran.json["session_id"])
 
 
-def test_promise_16_and_17_a_session_is_compacted_explained_and_taken_back(
+def test_promise_16_and_17_a_session_is_compacted_explained_and_restored(
     holdfast: Holdfast, env: dict[str, str]
 ) -> None:
-    session_id = talk(holdfast, env, 6)
+    session_id = conversation(holdfast, env, 6)
     count = holdfast("sessions", "show", session_id, "--json").json["message_count"]
     done = holdfast.process("compact", session_id, "--about", "the bees", "--json", env=env)
     why = holdfast.process("why", session_id, "--json", env=env).json
@@ -49,14 +51,14 @@ def test_promise_16_and_17_a_session_is_compacted_explained_and_taken_back(
     assert (why["context"]["epoch"], why["context"]["window"]) == (1, 4000)
     assert why["context"]["last"]["upto_seq"] == done.json["upto_seq"]
     assert "context: epoch 1" in words
-    assert "compacted to epoch 1 (summary)" in words
+    assert "the context was compacted (summary, epoch 1)" in words
     assert undone.json == {"session_id": session_id, "epoch": 0, "undone": True}
     assert "nothing to undo" in again.err
     assert (shown["epoch"], shown["message_count"]) == (0, count)
 
 
-def test_what_there_is_nothing_to_gain_from_is_said_with_a_status(holdfast: Holdfast, env: dict[str, str]) -> None:
-    session_id = talk(holdfast, env, 1)
+def test_a_compaction_without_gain_is_reported_with_a_status(holdfast: Holdfast, env: dict[str, str]) -> None:
+    session_id = conversation(holdfast, env, 1)
 
     ran = holdfast.process("compact", session_id, env=env)
     as_json = holdfast.process("compact", session_id, "--json", env=env)
@@ -83,7 +85,7 @@ def test_promise_16_run_says_whether_its_turn_compacted(holdfast: Holdfast, env:
 
 
 def test_a_message_is_pinned_and_unpinned(holdfast: Holdfast, env: dict[str, str]) -> None:
-    session_id = talk(holdfast, env, 6)
+    session_id = conversation(holdfast, env, 6)
     messages = holdfast("sessions", "show", session_id, "--json").json["messages"]
     first = messages[0]["seq"]
     pinned = holdfast("sessions", "pin", session_id, "--message", str(first))
@@ -91,14 +93,14 @@ def test_a_message_is_pinned_and_unpinned(holdfast: Holdfast, env: dict[str, str
     unpinned = holdfast("sessions", "pin", session_id, "--message", str(first), "--off")
     wrong = holdfast("sessions", "pin", session_id, "--message", "1")
 
-    assert pinned.out == f"message {first} of {session_id} is pinned\n"
+    assert pinned.out == f"Pinned message {first} of {session_id}\n"
     assert done["pinned"] == [first]
-    assert unpinned.out == f"message {first} of {session_id} is no longer pinned\n"
+    assert unpinned.out == f"Unpinned message {first} of {session_id}\n"
     assert (wrong.code, "session_opened" in wrong.err) == (2, True)
     assert holdfast("sessions", "show", session_id, "--json").json["pinned"] == 0, "the session itself is not"
 
 
-def test_promise_18_models_that_stand_in_write_the_summary_when_the_first_does_not(
+def test_promise_18_fallback_models_write_the_summary_when_the_first_fails(
     holdfast: Holdfast, env: dict[str, str], tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken.json"
@@ -108,16 +110,16 @@ def test_promise_18_models_that_stand_in_write_the_summary_when_the_first_does_n
     config.write_text(
         f'fallback_models = ["scripted:{broken}", "{good}"]\n[context]\nsummary_model = "scripted:{broken}"\n'
     )
-    session_id = talk(holdfast, env, 8)
+    session_id = conversation(holdfast, env, 8)
 
     done = holdfast.process("compact", session_id, "--json", env=env).json
 
     assert (done["how"], done["model"]) == ("summary", good)
     assert f"scripted:{broken}: the summary is empty" in done["reason"]
-    assert "scripted:echo: the summary" in done["reason"], "the session's own model was asked, too"
+    assert "scripted:echo: the summary" in done["reason"], "the session's own model was called, too"
 
 
-def test_promise_11_a_session_that_somebody_else_holds_is_busy(holdfast: Holdfast, seed: Seed) -> None:
+def test_promise_11_a_session_held_by_another_process_is_busy(holdfast: Holdfast, seed: Seed) -> None:
     session_id = seed.session(turns=9)
     worker_id = seed.worker(holds=session_id)
 

@@ -3,9 +3,13 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Holdfast
 from tests.cli.seed import Seed
 from tests.store.damage import settle
+
+pytestmark = pytest.mark.process
 
 CONFIG = """
 model = "openai:gpt-x"
@@ -21,7 +25,7 @@ env = { TOKEN = "fourth-secret" }
 """
 
 
-def test_a_home_that_does_not_exist_is_not_made(holdfast: Holdfast, home: Path) -> None:
+def test_a_missing_home_is_not_created(holdfast: Holdfast, home: Path) -> None:
     ran = holdfast("doctor", "--json")
 
     assert ran.code == 0
@@ -45,7 +49,7 @@ def test_secrets_are_shown_as_set_and_nothing_more(holdfast: Holdfast, home: Pat
     assert "chmod 600" in warning and "models, api, gateway, mcp" in warning
 
 
-def test_a_private_file_with_secrets_is_no_reason_to_warn(holdfast: Holdfast, home: Path) -> None:
+def test_a_private_file_with_secrets_causes_no_warning(holdfast: Holdfast, home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text(CONFIG)
     (home / "config.toml").chmod(0o600)
@@ -62,7 +66,7 @@ def test_a_store_that_cannot_be_written_is_a_problem(holdfast: Holdfast, seed: S
         subprocess.run(["umount", home], check=True)
 
     assert ran.code == 1
-    assert ran.json["problems"] == [f"nothing can be saved: {home / 'holdfast.db'} cannot be written"]
+    assert ran.json["problems"] == [f"{home / 'holdfast.db'} is not writable, so nothing can be saved"]
     assert ran.json["store"]["sessions"] == 1
 
 
@@ -78,7 +82,7 @@ def test_the_store_is_described(holdfast: Holdfast, seed: Seed) -> None:
     assert worker in plain and "No problems found." in plain
 
 
-def test_a_damaged_store_is_a_problem_and_not_a_crash(holdfast: Holdfast, seed: Seed) -> None:
+def test_a_damaged_store_is_reported_without_a_crash(holdfast: Holdfast, seed: Seed) -> None:
     seed.session()
     settle(seed.path)
     content = seed.path.read_bytes()
@@ -88,3 +92,24 @@ def test_a_damaged_store_is_a_problem_and_not_a_crash(holdfast: Holdfast, seed: 
 
     assert ran.code == 1
     assert any("damaged" in problem for problem in ran.json["problems"])
+
+
+def test_it_reports_the_active_sandbox(holdfast: Holdfast, home: Path) -> None:
+    home.mkdir(mode=0o700)
+
+    assert holdfast("doctor", "--json").json["sandbox"]["active"] is True
+    assert "program  /" in holdfast("doctor").out
+
+
+def test_a_disabled_sandbox_causes_a_warning_with_its_reason(holdfast: Holdfast, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text('[terminal]\nsandbox = "off"\n')
+
+    document = holdfast("doctor", "--json").json
+
+    assert document["sandbox"] == {
+        "active": False,
+        "program": None,
+        "reason": "turned off by [terminal] sandbox",
+    }
+    assert "can read the home: turned off by [terminal] sandbox" in document["warnings"][0]

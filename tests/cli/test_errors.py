@@ -1,4 +1,4 @@
-"""One clear sentence on standard error and the promised exit status, whatever was typed."""
+"""One clear sentence on standard error and the documented exit status, whatever the input."""
 
 import json
 import os
@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.cli.errors import EXIT
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.settings import without_password
-from holdfast.store.postgres_connection import connect, shown
+from holdfast.settings import mask_password
+from holdfast.store.postgres.connection import connect, redact_url
 from tests.cli.conftest import ENVIRONMENT, Holdfast
 from tests.cli.seed import Seed
 
@@ -29,11 +29,12 @@ def test_every_named_error_has_an_exit_status() -> None:
 
 
 def sentence(err: str) -> str:
-    """The one line that was said."""
+    """The one line that was printed."""
     assert err.startswith("holdfast: ") and err.count("\n") == 1, err
     return err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
@@ -44,18 +45,18 @@ def sentence(err: str) -> str:
         (("sessions", "rename", "{id}", ""), 2, "a title needs at least one visible character"),
         (("sessions", "rename", "{id}", " \n\x1b "), 2, "a title needs at least one visible character"),
         (("sessions", "fork", "{id}", "--at", "99"), 2, "it cannot be forked at 99"),
-        (("sessions", "list", "--cursor", "garbage"), 2, "not a cursor of ours"),
-        (("sessions", "list", "--cursor", "Ä"), 2, "not a cursor of ours"),
-        (("sessions", "list", "--all", "--cursor", "x"), 2, "--all needs no --cursor"),
+        (("sessions", "list", "--cursor", "garbage"), 2, "invalid cursor"),
+        (("sessions", "list", "--cursor", "Ä"), 2, "invalid cursor"),
+        (("sessions", "list", "--all", "--cursor", "x"), 2, "--all and --cursor cannot be used together"),
         (("sessions", "list", "--limit", "0"), 2, "--limit"),
         (("sessions", "list", "--state", "asleep"), 2, "asleep"),
-        (("sessions", "export"), 2, "name one session"),
+        (("sessions", "export"), 2, "give a session or --all"),
         (("sessions", "export", "--all"), 2, "--all needs --out"),
         (("sessions", "export", "{id}", "--json"), 2, "--json needs --out"),
-        (("sessions", "export", "{id}", "--out", "{tmp}"), 2, "is a folder"),
+        (("sessions", "export", "{id}", "--out", "{tmp}"), 2, "is a directory"),
         (("sessions", "export", "{id}", "--out", "{tmp}/no/such/folder"), 2, "No such file or directory"),
         (("sessions", "export", "--all", "--out", "{tmp}/file"), 2, "is a file"),
-        (("sessions", "import", "{tmp}/nothing"), 3, "there is no file"),
+        (("sessions", "import", "{tmp}/nothing"), 3, "no file or folder"),
         (("sessions", "import", "{tmp}/empty"), 1, "is empty"),
         (("sessions", "import", "{tmp}/file"), 1, "is not an export of Holdfast"),
         (("sessions", "import"), 2, "Missing argument"),
@@ -63,8 +64,8 @@ def sentence(err: str) -> str:
         (("sessions", "frobnicate"), 2, "No such command 'frobnicate'"),
         (("frobnicate",), 2, "No such command 'frobnicate'"),
         (("sessions", "list", "--frobnicate"), 2, "--frobnicate"),
-        (("backup", "{tmp}"), 2, "is a folder"),
-        (("backup", "{tmp}/file"), 2, "exists already"),
+        (("backup", "{tmp}"), 2, "is a directory"),
+        (("backup", "{tmp}/file"), 2, "already exists"),
         (("backup", "{tmp}/no/such/folder/b.db"), 2, "No such file or directory"),
         (("restore", "{tmp}/nothing"), 3, "there is no file"),
         (("restore", "{tmp}"), 2, "is not a file"),
@@ -72,7 +73,7 @@ def sentence(err: str) -> str:
         (("restore", "{tmp}/file", "--replace"), 1, "cannot be restored"),
     ],
 )
-def test_silly_input_gets_one_sentence(
+def test_invalid_input_gets_one_sentence(
     *, holdfast: Holdfast, seed: Seed, tmp_path: Path, args: tuple[str, ...], code: int, says: str
 ) -> None:
     session_id = seed.session()
@@ -86,7 +87,7 @@ def test_silly_input_gets_one_sentence(
     assert holdfast("sessions", "verify").code == 0
 
 
-def test_a_prefix_that_fits_several_names_them(holdfast: Holdfast, seed: Seed) -> None:
+def test_an_ambiguous_prefix_lists_the_candidates(holdfast: Holdfast, seed: Seed) -> None:
     first, second = seed.sessions(2)
     prefix = first[: next(n for n in range(len(first)) if first[n] != second[n])]
 
@@ -96,7 +97,7 @@ def test_a_prefix_that_fits_several_names_them(holdfast: Holdfast, seed: Seed) -
     assert first in sentence(ran.err) and second in ran.err
 
 
-def test_an_error_is_json_too_when_json_was_asked_for(holdfast: Holdfast) -> None:
+def test_an_error_is_json_with_the_json_option(holdfast: Holdfast) -> None:
     for args in (("sessions", "show", "nonsense", "--json"), ("sessions", "list", "--frobnicate", "--json")):
         ran = holdfast(*args)
         assert ran.out == ""
@@ -109,22 +110,24 @@ def test_a_home_that_is_a_file_is_refused(holdfast: Holdfast, home: Path) -> Non
     ran = holdfast("sessions", "list")
 
     assert ran.code == 2
-    assert f"the home {home} is a file, not a folder" in sentence(ran.err)
+    assert f"the home directory {home} is a file" in sentence(ran.err)
 
 
-def test_a_home_whose_name_is_no_text_is_refused(holdfast: Holdfast, home: Path) -> None:
+@pytest.mark.process
+def test_a_home_whose_name_is_not_text_is_refused(holdfast: Holdfast, home: Path) -> None:
     ran = holdfast.process("--home", f"{home}\udcff", "sessions", "list")
 
     assert ran.code == 2
-    assert "is no text" in sentence(ran.err)
+    assert "not valid UTF-8" in sentence(ran.err)
 
 
-def test_a_working_folder_that_is_gone_is_named(holdfast: Holdfast, tmp_path: Path) -> None:
+@pytest.mark.process
+def test_a_missing_working_directory_is_named(holdfast: Holdfast, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     ran = holdfast.process("run", "hello", before=("sh", "-c", 'rmdir "$PWD"; exec "$@"', "-"), cwd=tmp_path / "gone")
 
     assert ran.code == 2
-    assert "the working folder is no longer there" in sentence(ran.err)
+    assert "the working directory no longer exists" in sentence(ran.err)
 
 
 def test_a_bad_setting_stops_every_command_and_is_named(holdfast: Holdfast, home: Path) -> None:
@@ -137,19 +140,21 @@ def test_a_bad_setting_stops_every_command_and_is_named(holdfast: Holdfast, home
     assert "context.windoww" in sentence(ran.err) and "compact_at" in ran.err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", [("sessions", "list"), ("sessions", "verify"), ("backup", "x"), ("migrate",)])
-def test_a_server_that_is_away_is_named_without_its_password(holdfast: Holdfast, command: tuple[str, ...]) -> None:
+def test_an_unreachable_server_is_named_without_its_password(holdfast: Holdfast, command: tuple[str, ...]) -> None:
     ran = holdfast.process(*command, env={**ENVIRONMENT, "HOLDFAST_STORE": "postgresql://u:secret@127.0.0.1:1/db"})
 
     assert ran.code == 1
     assert "cannot reach postgresql://127.0.0.1:1/db" in sentence(ran.err) and "secret" not in ran.err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("mode", [0o000, 0o500])
-def test_a_home_that_cannot_be_used_is_said_to_be_so(holdfast: Holdfast, home: Path, mode: int) -> None:
+def test_an_unusable_home_is_reported(holdfast: Holdfast, home: Path, mode: int) -> None:
     home.mkdir()
     home.chmod(mode)
-    # Root may do everything, unless it gives that up.
+    # Root may do everything, unless it drops its capabilities.
     drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"] if os.geteuid() == 0 else []
     assert not drop or shutil.which("setpriv"), "setpriv is not installed (scripts/system-packages installs it)"
 
@@ -160,7 +165,7 @@ def test_a_home_that_cannot_be_used_is_said_to_be_so(holdfast: Holdfast, home: P
     assert str(home) in sentence(ran.err) and "Permission denied" in ran.err
 
 
-def test_a_store_that_is_no_database_is_left_alone(holdfast: Holdfast, home: Path) -> None:
+def test_a_store_that_is_not_a_database_is_left_unchanged(holdfast: Holdfast, home: Path) -> None:
     home.mkdir()
     (home / "holdfast.db").write_bytes(b"something else entirely " * 1000)
 
@@ -171,6 +176,7 @@ def test_a_store_that_is_no_database_is_left_alone(holdfast: Holdfast, home: Pat
     assert (home / "holdfast.db").read_bytes() == b"something else entirely " * 1000
 
 
+@pytest.mark.process
 def test_an_interrupt_ends_with_130_and_without_a_traceback(holdfast: Holdfast, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "never")
     process = subprocess.Popen(
@@ -199,16 +205,17 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(holdfast: Holdfast, 
     ],
 )
 def test_no_spelling_of_a_password_is_shown(url: str) -> None:
-    assert "TOPSECRET" not in without_password(url) + shown(url)
-    assert "@h" in without_password(url)
+    assert "TOPSECRET" not in mask_password(url) + redact_url(url)
+    assert "@h" in mask_password(url)
 
 
-def test_an_address_that_cannot_be_understood_is_named_without_its_password() -> None:
+def test_an_invalid_url_is_named_without_its_password() -> None:
     with pytest.raises(Invalid) as refused:
         connect("postgresql://u:TOP%zzSECRET@h/db")
     assert "SECRET" not in str(refused.value)
 
 
+@pytest.mark.process
 def test_a_daemon_may_have_closed_the_standard_streams(holdfast: Holdfast, seed: Seed) -> None:
     seed.session()
     command = " ".join(holdfast.command("sessions", "list"))

@@ -1,18 +1,20 @@
-"""`holdfast gateway` and `holdfast cron`, as a person uses them."""
+"""`holdfast gateway` and `holdfast cron`, as a user runs them."""
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.clock import SystemClock
 from holdfast.model.times import iso
-from holdfast.store import inbox, outbox, people, platforms
 from holdfast.store.database import Transaction
-from holdfast.store.inbox import Post
-from holdfast.store.outbox import Address, Message
-from holdfast.store.people import Person
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import contacts, inbox, outbox, platforms
+from holdfast.store.repos.contacts import Person
+from holdfast.store.repos.inbox import NewInboundMessage
+from holdfast.store.repos.outbox import Address, OutboundMessage
+from holdfast.store.sqlite.driver import open_sqlite
 from tests.cli.conftest import Holdfast
 
 NOW = SystemClock().now()
@@ -30,17 +32,17 @@ def write(home: Path, work: Callable[[Transaction], Any]) -> Any:
 
 
 def fill(tx: Transaction) -> None:
-    """One message that was not understood, one that waits, and one reply that failed."""
+    """One message that could not be parsed, one that waits, and one reply that failed."""
     posts = [
-        Post("in-1", "?", "sha256:1", '"no json\\u001b[2J"', "1", "it is no JSON"),
-        Post("in-2", "c1", "m2", '"{}"', "2"),
+        NewInboundMessage("in-1", "?", "sha256:1", '"no json\\u001b[2J"', "1", "it is no JSON"),
+        NewInboundMessage("in-2", "c1", "m2", '"{}"', "2"),
     ]
     inbox.put(tx, "telegram", posts, at=NOW)
-    outbox.put(tx, "out-1", Address("telegram", "c1"), Message(text="hello"), at=NOW)
+    outbox.put(tx, "out-1", Address("telegram", "c1"), OutboundMessage(text="hello"), at=NOW)
     outbox.fail(tx, "out-1", "the chat is gone")
 
 
-def test_status_shows_what_is_configured_and_what_waits(holdfast: Holdfast, home: Path) -> None:
+def test_status_shows_configured_platforms_and_queues(holdfast: Holdfast, home: Path) -> None:
     home.mkdir()
     (home / "config.toml").write_text('[gateway.matrix]\nuser = "@a:b"\n')
     (home / "config.toml").chmod(0o600)
@@ -54,14 +56,14 @@ def test_status_shows_what_is_configured_and_what_waits(holdfast: Holdfast, home
 
 
 def test_a_platform_whose_worker_is_gone_is_not_shown_as_connected(holdfast: Holdfast, home: Path) -> None:
-    from holdfast.store import workers
+    from holdfast.store.repos import workers
 
     def left(tx: Transaction) -> None:
         who = workers.Identity(host="here", boot="b", pid=1, process_started="1")
         workers.register(tx, "worker-1", "serve", who, version="0", at=NOW)
         platforms.take(tx, "telegram", "worker-1", at=NOW)
-        platforms.note(tx, "telegram", "worker-1", "connected", at=NOW)
-        workers.bury(tx, "worker-1", "it was killed", at=NOW)
+        platforms.record_state(tx, "telegram", "worker-1", "connected", at=NOW)
+        workers.mark_dead(tx, "worker-1", "it was killed", at=NOW)
 
     home.mkdir()
     write(home, left)
@@ -74,14 +76,14 @@ def test_a_platform_whose_worker_is_gone_is_not_shown_as_connected(holdfast: Hol
 def test_status_says_since_when_a_platform_is_connected_and_what_its_last_error_was(
     holdfast: Holdfast, home: Path
 ) -> None:
-    from holdfast.identity import identity
-    from holdfast.store import workers
+    from holdfast.process_lookup import current_identity
+    from holdfast.store.repos import workers
 
     def troubled(tx: Transaction) -> None:
-        workers.register(tx, "worker-1", "serve", identity(), version="0", at=NOW)
+        workers.register(tx, "worker-1", "serve", current_identity(), version="0", at=NOW)
         platforms.take(tx, "telegram", "worker-1", at=NOW)
-        platforms.note(tx, "telegram", "worker-1", "down", at=NOW + 1_000_000, error="the cable was cut")
-        platforms.note(tx, "telegram", "worker-1", "connected", at=NOW + 2_000_000)
+        platforms.record_state(tx, "telegram", "worker-1", "down", at=NOW + 1_000_000, error="the cable was cut")
+        platforms.record_state(tx, "telegram", "worker-1", "connected", at=NOW + 2_000_000)
         fill(tx)
 
     home.mkdir()
@@ -114,16 +116,16 @@ def test_dead_letters_are_shown_with_their_payload_and_replayed(holdfast: Holdfa
     assert holdfast("gateway", "replay").code == 2
     assert holdfast("gateway", "replay", "in-9").code == 3
     assert holdfast("gateway", "replay", "in-2").code == 1
-    assert holdfast("gateway", "replay", "--all").out == "in-1 is tried again\nout-1 is tried again\n"
+    assert holdfast("gateway", "replay", "--all").out == "Queued in-1 for retry\nQueued out-1 for retry\n"
     assert holdfast("gateway", "dead", "--json").json == {"in": [], "out": []}
 
 
-def test_people_are_let_in_with_their_code_and_turned_out_again(holdfast: Holdfast, home: Path) -> None:
+def test_people_are_paired_with_their_code_and_revoked_again(holdfast: Holdfast, home: Path) -> None:
     home.mkdir()
-    write(home, lambda tx: people.knock(tx, Person("telegram", "7", "Mallory", "ABCD-1234", "asked", NOW)))
+    write(home, lambda tx: contacts.request_pairing(tx, Person("telegram", "7", "Mallory", "ABCD-1234", "asked", NOW)))
 
     assert holdfast("gateway", "pair", "nonsense").code == 3
-    assert "Mallory may talk on telegram" in holdfast("gateway", "pair", "abcd-1234").out
+    assert "Approved Mallory on telegram" in holdfast("gateway", "pair", "abcd-1234").out
     [one] = holdfast("gateway", "people", "--json").json["people"]
     assert (one["person"], one["state"]) == ("7", "allowed")
     assert "Mallory" in holdfast("gateway", "people").out
@@ -131,6 +133,7 @@ def test_people_are_let_in_with_their_code_and_turned_out_again(holdfast: Holdfa
     assert holdfast("gateway", "unpair", "telegram", "7").code == 3
 
 
+@pytest.mark.process
 def test_a_schedule_is_added_listed_run_shown_and_removed(holdfast: Holdfast, monkeypatch: Any) -> None:
     monkeypatch.setenv("HOLDFAST_MODEL", "scripted:echo")
     made = holdfast(
@@ -153,11 +156,35 @@ def test_a_schedule_is_added_listed_run_shown_and_removed(holdfast: Holdfast, mo
     assert holdfast("cron", "show", schedule, "--json").json["schedule"]["removed_at"]
 
 
-def test_what_cannot_be_scheduled_is_refused(holdfast: Holdfast) -> None:
+def test_an_invalid_schedule_is_refused_with_a_message(holdfast: Holdfast) -> None:
     assert "five fields" in holdfast("cron", "add", "tomorrow", "x").err
-    assert "never comes" in holdfast("cron", "add", "0 0 31 2 *", "x").err
-    assert "no time zone" in holdfast("cron", "add", "* * * * *", "x", "--timezone", "Mars").err
-    assert "is no chat" in holdfast("cron", "add", "* * * * *", "x", "--deliver", "nowhere").err
-    assert "no [gateway.pigeon]" in holdfast("cron", "add", "* * * * *", "x", "--deliver", "pigeon:1").err
-    assert "nothing to say" in holdfast("cron", "add", "* * * * *", " ").err
+    assert "never occurs" in holdfast("cron", "add", "0 0 31 2 *", "x").err
+    assert "unknown time zone" in holdfast("cron", "add", "* * * * *", "x", "--timezone", "Mars").err
+    assert "is not a chat" in holdfast("cron", "add", "* * * * *", "x", "--deliver", "nowhere").err
+    assert (
+        "[gateway.pigeon] is not configured" in holdfast("cron", "add", "* * * * *", "x", "--deliver", "pigeon:1").err
+    )
+    assert "the prompt is empty" in holdfast("cron", "add", "* * * * *", " ").err
     assert holdfast("cron", "remove", "cron-none").code == 3
+
+
+def test_a_delayed_chat_is_shown_with_the_reason_and_the_time(holdfast: Holdfast, home: Path) -> None:
+    from holdfast.store.repos import workers
+
+    until = NOW + 3600 * 1_000_000
+
+    def delay(tx: Transaction) -> None:
+        who = workers.Identity(host="here", boot="b", pid=1, process_started="1")
+        workers.register(tx, "worker-1", "serve", who, version="1", at=NOW)
+        platforms.take(tx, "telegram", "worker-1", at=NOW)
+        for number in (1, 2):
+            outbox.put(tx, f"out-{number}", Address("telegram", "42"), OutboundMessage(text="hi"), at=NOW)
+        outbox.begin(tx, "out-1", "worker-1")
+        outbox.postpone(tx, "out-1", "429: slow down", due=until)
+
+    write(home, delay)
+    shown = holdfast("gateway", "status")
+    [delayed] = holdfast("gateway", "status", "--json").json["delayed"]
+
+    assert "telegram:42: 2 messages delayed until " in shown.out
+    assert (delayed["chat"], delayed["waiting"], delayed["reason"]) == ("42", 2, "429: slow down")

@@ -1,4 +1,4 @@
-"""The command line as a whole: what it loads, what it says without a command, where options may stand."""
+"""The command line as a whole: what it loads, what it prints without a command, where options may be."""
 
 import subprocess
 import sys
@@ -10,9 +10,26 @@ import holdfast as package
 from tests.cli.conftest import ENVIRONMENT, Holdfast
 from tests.cli.seed import Seed
 
+pytestmark = pytest.mark.process
+
+CLIENTS = {"aiohttp", "httpx", "httpx2", "openai", "anthropic", "mcp", "xllamacpp"}
+WEB = {"starlette", "uvicorn", "jinja2", "markdown_it", "multipart", "anyio"}
+TERMINAL = {"prompt_toolkit", "rich", "wcwidth"}
+SELDOM = {"psutil", "psycopg", "zoneinfo", "tomllib", "croniter", "html.entities"}
 HEAVY = {
-    "--version": {"click", "asyncio", "apsw", "msgspec", "rich", "logging"},
-    "sessions list": {"rich", "psutil", "httpx", "openai", "anthropic", "mcp", "xllamacpp", "tomllib", "ssl_"},
+    "--version": {"click", "asyncio", "apsw", "msgspec", "rich", "logging", "pathlib", "typing", "re"},
+    "sessions list": {
+        *CLIENTS,
+        "holdfast.providers",
+        *WEB,
+        *TERMINAL,
+        *SELDOM,
+        "shutil",
+        "dataclasses",
+        "ctypes",
+        "holdfast.engine.engine",
+    },
+    "run --model scripted:echo hello": {*CLIENTS, *WEB, *TERMINAL, *SELDOM, "zipfile"},
 }
 
 
@@ -30,14 +47,28 @@ def test_a_command_loads_only_what_it_needs(home: Path, line: str) -> None:
     assert loaded & HEAVY[line] == set()
 
 
-def test_the_version_is_told_in_both_ways(holdfast: Holdfast) -> None:
+def test_the_chat_loads_nothing_that_its_first_prompt_does_not_need() -> None:
+    code = "import sys, holdfast.cli.chat.command, holdfast.cli.chat.app; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+    assert {*CLIENTS, *WEB, *SELDOM, "rich", "zipfile"} & set(done.stdout.decode().split()) == set()
+
+
+def test_the_server_loads_the_pages_of_the_dashboard_only_when_one_is_opened() -> None:
+    code = "import sys, holdfast.wiring.server; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+    assert {"jinja2", "markdown_it", "psutil"} & set(done.stdout.decode().split()) == set()
+
+
+def test_the_version_is_printed_by_option_and_module(holdfast: Holdfast) -> None:
     fast = subprocess.run([sys.executable, "-m", "holdfast", "--version"], capture_output=True, check=True)
 
     assert fast.stdout.decode() == f"holdfast {package.__version__}\n"
     assert holdfast("--version").out == f"holdfast {package.__version__}\n"
 
 
-def test_the_home_may_be_named_behind_the_command(holdfast: Holdfast, seed: Seed, home: Path) -> None:
+def test_the_home_option_may_follow_the_command(holdfast: Holdfast, seed: Seed, home: Path) -> None:
     session_id = seed.session()
 
     for args in (("sessions", "list", "--home", str(home)), ("sessions", f"--home={home}", "list")):
@@ -47,7 +78,7 @@ def test_the_home_may_be_named_behind_the_command(holdfast: Holdfast, seed: Seed
         assert session_id in done.stdout.decode()
 
 
-def test_json_may_be_asked_for_before_the_command(holdfast: Holdfast, seed: Seed) -> None:
+def test_the_json_option_may_precede_the_command(holdfast: Holdfast, seed: Seed) -> None:
     seed.session()
 
     ran = holdfast("--json", "sessions", "list")
@@ -87,6 +118,6 @@ def test_a_table_in_a_terminal_is_cut_to_its_width(holdfast: Holdfast, seed: See
     )
 
     header, *rows = done.stdout.decode().replace("\r", "").splitlines()
-    assert header.startswith("\x1b[1mID")
+    assert header.startswith("\x1b[1mid")
     assert [row.split()[:4] for row in rows] == [[session_id, "waiting", "chat", "4"]]
     assert len(rows[0]) <= 100 and rows[0].endswith("…")

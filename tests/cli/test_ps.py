@@ -7,18 +7,20 @@ import re
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.identity import identity
 from holdfast.model.process import Process
-from holdfast.processes.registry import Limits, Registry
-from holdfast.store import processes
-from holdfast.store.sqlite import open_sqlite
+from holdfast.process_lookup import current_identity
+from holdfast.processes.registry import ProcessLimits, ProcessRegistry
+from holdfast.store.repos import processes
+from holdfast.store.sqlite.driver import open_sqlite
 from tests.cli.conftest import Holdfast
 from tests.cli.seed import Seed
 from tests.crash.programs import wait_until
 
+pytestmark = pytest.mark.process
+
 
 class Yard:
-    """Starts processes as an agent does that is gone afterwards."""
+    """Starts processes like an agent that is gone afterwards."""
 
     def __init__(self, home, seed: Seed) -> None:
         self.home, self.seed = home, seed
@@ -28,7 +30,7 @@ class Yard:
         return self._do(lambda registry: registry.start(command, self.home, self.session_id)).id
 
     def clean(self) -> None:
-        async def stop(registry: Registry) -> None:
+        async def stop(registry: ProcessRegistry) -> None:
             for process in await registry.list():
                 await registry.stop(process, "the test is over", grace_seconds=0)
 
@@ -40,10 +42,12 @@ class Yard:
     def _do(self, work):
         async def go():
             database = await open_sqlite(self.home / "holdfast.db")
-            limits = Limits(ttl_seconds=7200, output_bytes=1 << 20)
+            limits = ProcessLimits(ttl_seconds=7200, output_bytes=1 << 20)
             environment = {"PATH": os.environ["PATH"]}
             try:
-                return await work(Registry(database, SystemClock(), identity(), self.home, environment, limits))
+                return await work(
+                    ProcessRegistry(database, SystemClock(), current_identity(), self.home, environment, limits)
+                )
             finally:
                 await database.close()
 
@@ -67,7 +71,7 @@ def test_promise_14_the_list_is_a_table_and_a_document(holdfast: Holdfast, yard:
     table = holdfast("ps").out
     [shown] = holdfast("ps", "--json").json["processes"]
 
-    assert re.search(rf"{one}  working, holds back a reset  \d+ s ago  {yard.session_id}  sleep 300", table)
+    assert re.search(rf"{one}  working, blocks reset  \d+ s ago  {yard.session_id}  sleep 300", table)
     assert set(shown) == {
         *("id", "session_id", "command", "workdir", "host", "pid", "state", "evidence", "blocks_reset", "expired"),
         *("started_at", "last_work_at", "last_work", "ttl_seconds", "members", "listens", "cpu_seconds"),
@@ -76,7 +80,7 @@ def test_promise_14_the_list_is_a_table_and_a_document(holdfast: Holdfast, yard:
     assert (shown["id"], shown["state"], shown["blocks_reset"], shown["members"]) == (one, "working", True, 1)
 
 
-def test_those_that_have_ended_are_shown_when_asked_for(holdfast: Holdfast, yard: Yard) -> None:
+def test_ended_processes_are_shown_on_request(holdfast: Holdfast, yard: Yard) -> None:
     one = yard.start("exit 4")
     done(yard, one)
 
@@ -93,7 +97,7 @@ def test_the_end_of_the_output_is_shown(holdfast: Holdfast, yard: Yard) -> None:
     shown = holdfast("ps", "log", one[:14], "-n", "1", "--json").json
 
     assert ran.out == "499\n500\n\\x1b[31mred"
-    assert f"process {one} has ended: exit code 0" in ran.err
+    assert f"process {one} ended: exit code 0" in ran.err
     assert (shown["output"], shown["bytes"], shown["bytes_dropped"]) == ("\x1b[31mred", 1900, 0)
     assert shown["process"]["id"] == one
 
@@ -107,14 +111,14 @@ def test_output_is_followed_to_the_end(holdfast: Holdfast, yard: Yard) -> None:
     assert "exit code 9" in ran.err
 
 
-def test_it_is_killed_with_all_it_has_started(holdfast: Holdfast, yard: Yard) -> None:
+def test_a_process_is_killed_with_its_children(holdfast: Holdfast, yard: Yard) -> None:
     one, two = yard.start("sleep 300 & sleep 301"), yard.start("sleep 302")
 
     ran = holdfast("ps", "kill", one, two)
     [again] = holdfast("ps", "kill", two, "--json").json["processes"]
 
-    assert ran.out == "".join(f"{each}: ended by a person (ended by signal 15)\n" for each in (one, two))
-    assert again["end_reason"] == "ended by a person (ended by signal 15)"
+    assert ran.out == "".join(f"{each}: stopped by the user (ended by signal 15)\n" for each in (one, two))
+    assert again["end_reason"] == "stopped by the user (ended by signal 15)"
     assert holdfast("ps", "--json").json == {"processes": []}
 
 
@@ -123,25 +127,25 @@ def test_what_is_not_there_is_not_found(holdfast: Holdfast, yard: Yard, words: l
     assert holdfast("ps", *words).code == 3
 
 
-def test_one_that_is_not_known_stops_nothing(holdfast: Holdfast, yard: Yard) -> None:
+def test_an_unknown_process_stops_nothing(holdfast: Holdfast, yard: Yard) -> None:
     one = yard.start("sleep 300")
 
     assert holdfast("ps", "kill", one, "proc-nothing").code == 3
     assert yard.get(one).ended_at is None
 
 
-def test_following_is_no_document(holdfast: Holdfast, yard: Yard) -> None:
+def test_follow_cannot_be_combined_with_json(holdfast: Holdfast, yard: Yard) -> None:
     assert holdfast("ps", "log", yard.start("true"), "--follow", "--json").code == 2
 
 
-def test_promise_12_why_shows_the_processes_and_what_they_hold_back(holdfast: Holdfast, yard: Yard) -> None:
+def test_promise_12_why_shows_the_processes_and_what_they_block(holdfast: Holdfast, yard: Yard) -> None:
     one = yard.start("sleep 300")
 
     shown = holdfast("why", yard.session_id, "--json").json
     told = holdfast("why", yard.session_id).out
 
     assert [(each["id"], each["blocks_reset"]) for each in shown["processes"]] == [(one, True)]
-    assert f"process {one} (sleep 300) is working, which holds back a reset: it was started" in told
+    assert f"process {one} (sleep 300): working, blocks reset (it was started" in told
 
 
 def test_promise_12_why_says_when_a_reset_is_due(holdfast: Holdfast, seed: Seed, home) -> None:
@@ -150,16 +154,18 @@ def test_promise_12_why_says_when_a_reset_is_due(holdfast: Holdfast, seed: Seed,
 
     assert holdfast("why", plain, "--json").json["reset"] == ""
     assert re.fullmatch(
-        r"due at 20\d\d-\S+Z \(idle\), if nothing is said before", holdfast("why", watched, "--json").json["reset"]
+        r"due at 20\d\d-\S+Z \(idle\), unless there is a message before",
+        holdfast("why", watched, "--json").json["reset"],
     )
 
 
-def test_a_sweep_looks_at_the_processes_and_resets_what_is_due(
+def test_a_sweep_inspects_the_processes_and_resets_due_sessions(
     holdfast: Holdfast, yard: Yard, seed: Seed, home
 ) -> None:
-    from holdfast.model.event import SessionOpened
+    from holdfast.model.event import SessionOpened, TurnEnded, TurnStarted, UserSaid
+    from holdfast.model.message import Text
     from holdfast.model.times import MINUTE
-    from holdfast.store import aliases, sessions
+    from holdfast.store.repos import aliases, log, sessions
 
     (home / "config.toml").write_text('[reset]\nmode = "idle"\nidle_minutes = 30\n')
     ended = yard.start("exit 3")
@@ -168,18 +174,24 @@ def test_a_sweep_looks_at_the_processes_and_resets_what_is_due(
 
     def work(tx) -> None:
         sessions.create(tx, "hf-old", SessionOpened(source="gateway", channel="telegram:1"), at=long_ago)
-        aliases.point(tx, "telegram:1", "hf-old", at=long_ago)
+        said = [
+            TurnStarted(turn_id="t-1"),
+            UserSaid(turn_id="t-1", parts=(Text("hello"),)),
+            TurnEnded(turn_id="t-1", outcome="done"),
+        ]
+        log.append_unheld(tx, "hf-old", said, at=long_ago)
+        aliases.set_channel_session(tx, "telegram:1", "hf-old", at=long_ago)
 
     seed.write(work)
 
-    deeds = holdfast("janitor", "--once", "--json").json["done"]
+    actions = holdfast("janitor", "--once", "--json").json["done"]
 
-    assert ("reset", "hf-old") in [(deed["what"], deed["session_id"]) for deed in deeds]
+    assert ("reset", "hf-old") in [(action["what"], action["session_id"]) for action in actions]
     assert holdfast("sessions", "show", "hf-old", "--json").json["end_reason"] == "session_reset"
     assert yard.get(ended).exit_code == 3
 
 
-def test_what_is_pruned_takes_its_files_and_the_folders_of_its_processes_along(
+def test_pruning_deletes_the_files_and_process_directories_of_a_session(
     holdfast: Holdfast, yard: Yard, seed: Seed
 ) -> None:
     ended, kept = yard.start("echo hello"), seed.session()
@@ -199,7 +211,7 @@ def test_what_is_pruned_takes_its_files_and_the_folders_of_its_processes_along(
     assert [path.name for path in (yard.home / "files").iterdir()] == [kept]
 
 
-def test_a_session_whose_process_lives_is_not_pruned(holdfast: Holdfast, yard: Yard, seed: Seed) -> None:
+def test_a_session_with_a_running_process_is_not_pruned(holdfast: Holdfast, yard: Yard, seed: Seed) -> None:
     one = yard.start("sleep 300")
     seed.trash(yard.session_id, days_ago=40)
 
@@ -208,7 +220,7 @@ def test_a_session_whose_process_lives_is_not_pruned(holdfast: Holdfast, yard: Y
     assert (yard.home / "processes" / one).exists()
 
 
-def test_the_doctor_names_what_is_past_its_time_to_live(holdfast: Holdfast, yard: Yard, seed: Seed) -> None:
+def test_the_doctor_names_expired_processes(holdfast: Holdfast, yard: Yard, seed: Seed) -> None:
     one, other = yard.start("sleep 300"), yard.start("sleep 301")
     late = yard.get(one)
     seed.write(lambda tx: processes.expire(tx, late, "it is old", at=SystemClock().now()))

@@ -8,11 +8,13 @@ import pytest
 
 from tests.cli.conftest import ENVIRONMENT, Holdfast
 
+pytestmark = pytest.mark.process
+
 ECHO = {**ENVIRONMENT, "HOLDFAST_MODEL": "scripted:echo"}
 FIELDS = {"session_id", "turn_id", "epoch", "compacted", "seq", "text", "usage"}
 
 
-def test_the_reply_is_printed_plain_in_a_pipe(holdfast: Holdfast) -> None:
+def test_the_reply_is_printed_as_plain_text_to_a_pipe(holdfast: Holdfast) -> None:
     ran = holdfast.process("run", "Hello there", env=ECHO)
 
     assert (ran.code, ran.out, ran.err) == (0, "You said: Hello there\n", "")
@@ -26,7 +28,7 @@ def test_the_json_document_has_the_fields_of_the_contract(holdfast: Holdfast) ->
     assert ran.json["usage"]["tokens_out"] > 0
 
 
-def test_a_key_leads_to_the_same_session_each_time(holdfast: Holdfast) -> None:
+def test_a_key_finds_the_same_session_each_time(holdfast: Holdfast) -> None:
     first = holdfast.process("run", "One", "--key", "notes", "--json", env=ECHO).json
     second = holdfast.process("run", "Two", "--key", "notes", "--json", env=ECHO).json
 
@@ -43,7 +45,7 @@ def test_a_session_is_continued_by_id_prefix_and_title(holdfast: Holdfast) -> No
         assert holdfast.process("run", "More", "--session", ref, "--json", env=ECHO).json["session_id"] == first
 
 
-def test_an_ended_session_is_reopened_by_new_words(holdfast: Holdfast) -> None:
+def test_an_ended_session_is_reopened_by_a_new_message(holdfast: Holdfast) -> None:
     first = holdfast.process("run", "One", "--json", env=ECHO).json["session_id"]
     holdfast("sessions", "end", first)
 
@@ -51,7 +53,7 @@ def test_an_ended_session_is_reopened_by_new_words(holdfast: Holdfast) -> None:
 
     shown = holdfast("sessions", "show", first, "--events", "--json").json
     assert [event["kind"] for event in shown["events"]].count("reopened") == 1
-    assert shown["end_reason"] == "cli_close", "and is left well again"
+    assert shown["end_reason"] == "cli_close", "and is closed in order again"
 
 
 def test_standard_input_is_the_prompt_for_a_dash(holdfast: Holdfast) -> None:
@@ -64,12 +66,12 @@ def test_standard_input_is_the_prompt_for_a_dash(holdfast: Holdfast) -> None:
         (["run"], 2, "PROMPT"),
         (["run", "  "], 2, "empty"),
         (["run", "x", "--session", "hf-00000000000000000000"], 3, "no session"),
-        (["run", "x", "--session", "a", "--key", "b"], 2, "not both"),
+        (["run", "x", "--session", "a", "--key", "b"], 2, "cannot be used together"),
         (["run", "x", "--model", "nonsense"], 2, "provider:name"),
         (["chat", "--resume", "nothing"], 3, "no session"),
     ],
 )
-def test_silly_input_gets_one_sentence_and_the_right_status(
+def test_invalid_input_gets_one_sentence_and_the_right_status(
     holdfast: Holdfast, args: list[str], code: int, said: str
 ) -> None:
     ran = holdfast.process(*args, env=ECHO)
@@ -79,7 +81,7 @@ def test_silly_input_gets_one_sentence_and_the_right_status(
     assert len(ran.err.splitlines()) == 1
 
 
-def test_a_model_that_fails_is_told_and_the_exit_status_says_so(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_a_failed_model_is_reported_and_the_exit_status_says_so(holdfast: Holdfast, tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"steps": [{"fail": "refused", "message": "not today"}]}))
 
@@ -91,7 +93,7 @@ def test_a_model_that_fails_is_told_and_the_exit_status_says_so(holdfast: Holdfa
     assert as_json.json["error"]["code"] == "refused"
 
 
-def test_a_tool_is_run_in_the_folder_where_the_command_was_given(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_a_tool_runs_in_the_directory_of_the_command(holdfast: Holdfast, tmp_path: Path) -> None:
     env = {**ENVIRONMENT, "HOLDFAST_MODEL": "scripted:tools"}
 
     ran = holdfast.process("run", 'use tool terminal {"command": "pwd > here"}', env=env, cwd=tmp_path)
@@ -100,7 +102,7 @@ def test_a_tool_is_run_in_the_folder_where_the_command_was_given(holdfast: Holdf
     assert (tmp_path / "here").read_text().strip() == str(tmp_path)
 
 
-def test_a_dangerous_command_is_denied_where_nobody_can_be_asked(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_a_dangerous_command_is_denied_where_no_user_can_answer(holdfast: Holdfast, tmp_path: Path) -> None:
     holdfast.home.mkdir(parents=True)
     (holdfast.home / "config.toml").write_text("[agent]\napproval_seconds = 0\n")
     (tmp_path / "precious").mkdir()
@@ -114,7 +116,7 @@ def test_a_dangerous_command_is_denied_where_nobody_can_be_asked(holdfast: Holdf
     assert "Not run" in json.dumps(result["content"])
 
 
-def test_a_read_only_home_says_that_nothing_is_saved_and_exits_5(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_a_read_only_home_reports_that_nothing_is_saved_and_exits_5(holdfast: Holdfast, tmp_path: Path) -> None:
     place = tmp_path / "ro"
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(place)], check=True)
@@ -128,7 +130,7 @@ def test_a_read_only_home_says_that_nothing_is_saved_and_exits_5(holdfast: Holdf
     assert "cannot" in ran.err
 
 
-def test_a_chat_keeps_what_was_said_and_can_be_resumed(holdfast: Holdfast) -> None:
+def test_a_chat_keeps_its_messages_and_can_be_resumed(holdfast: Holdfast) -> None:
     first = holdfast.process("chat", env=ECHO, input=b"Hello\nHow are you?\n")
     session_id = holdfast("sessions", "list", "--json").json["sessions"][0]["id"]
     again = holdfast.process("chat", "--resume", session_id, env=ECHO, input=b"")
@@ -141,7 +143,7 @@ def test_a_chat_keeps_what_was_said_and_can_be_resumed(holdfast: Holdfast) -> No
     assert (shown["state"], shown["end_reason"], shown["message_count"]) == ("ended", "cli_close", 4)
 
 
-def test_a_chat_in_which_nothing_was_said_leaves_no_session_behind(holdfast: Holdfast) -> None:
+def test_a_chat_without_a_message_leaves_no_session(holdfast: Holdfast) -> None:
     holdfast.process("chat", env=ECHO, input=b"")
 
     assert holdfast("sessions", "list", "--json").json["sessions"] == []

@@ -2,11 +2,13 @@
 
 import subprocess
 
+import pytest
+
 from tests.cli.conftest import ENVIRONMENT, Holdfast
 from tests.cli.seed import Seed
 
 
-def test_what_was_just_said_is_found_and_marked(holdfast: Holdfast, seed: Seed) -> None:
+def test_a_new_message_is_found_and_marked(holdfast: Holdfast, seed: Seed) -> None:
     seed.session("nothing to see here")
     session_id = seed.session("where is the lighthouse?", title="coast")
 
@@ -19,7 +21,7 @@ def test_what_was_just_said_is_found_and_marked(holdfast: Holdfast, seed: Seed) 
     assert hit["snippet"][start:end] == "lighthouse"
 
 
-def test_a_search_can_be_kept_to_one_session(holdfast: Holdfast, seed: Seed) -> None:
+def test_a_search_can_be_limited_to_one_session(holdfast: Holdfast, seed: Seed) -> None:
     first, second = seed.sessions(2, "the same words")
 
     hits = holdfast("sessions", "search", "words", "--session", first, "--json").json["hits"]
@@ -29,7 +31,7 @@ def test_a_search_can_be_kept_to_one_session(holdfast: Holdfast, seed: Seed) -> 
     assert len(holdfast("sessions", "search", "words", "--limit", "1", "--json").json["hits"]) == 1
 
 
-def test_what_was_pruned_is_found_no_more(holdfast: Holdfast, seed: Seed) -> None:
+def test_pruned_messages_are_not_found(holdfast: Holdfast, seed: Seed) -> None:
     session_id = seed.session("a secret place")
     assert len(holdfast("sessions", "search", "place", "--json").json["hits"]) == 1
     seed.trash(session_id, days_ago=90)
@@ -38,7 +40,7 @@ def test_what_was_pruned_is_found_no_more(holdfast: Holdfast, seed: Seed) -> Non
     assert holdfast("sessions", "search", "place", "--json").json["hits"] == []
 
 
-def test_a_restored_store_is_searched_anew(holdfast: Holdfast, seed: Seed) -> None:
+def test_a_restored_store_is_indexed_again(holdfast: Holdfast, seed: Seed) -> None:
     seed.session("before the backup")
     file = str(holdfast.home / "copy.db")
     holdfast("backup", file)
@@ -52,16 +54,17 @@ def test_a_restored_store_is_searched_anew(holdfast: Holdfast, seed: Seed) -> No
     assert len(holdfast("sessions", "search", "since", "--json").json["hits"]) == 1
 
 
-def test_people_see_the_place_and_the_words(holdfast: Holdfast, seed: Seed) -> None:
+def test_the_text_output_shows_the_position_and_the_snippet(holdfast: Holdfast, seed: Seed) -> None:
     session_id = seed.session("where is the \x1b[31m lighthouse\nof the coast?", title="coast")
 
     ran = holdfast("sessions", "search", "lighthouse")
 
     assert session_id in ran.out and "coast" in ran.out
     assert "lighthouse of the coast?" in ran.out and "\x1b" not in ran.out
-    assert "nothing found" in holdfast("sessions", "search", "windmill").err
+    assert "no matches" in holdfast("sessions", "search", "windmill").err
 
 
+@pytest.mark.process
 def test_a_terminal_shows_the_match_in_bold(holdfast: Holdfast, seed: Seed) -> None:
     seed.session("where is the lighthouse?")
 
@@ -76,8 +79,8 @@ def test_a_terminal_shows_the_match_in_bold(holdfast: Holdfast, seed: Seed) -> N
     assert "\x1b[1mlighthouse\x1b[0m" in done.stdout.decode()
 
 
-def test_a_search_for_nothing_is_refused(holdfast: Holdfast) -> None:
+def test_an_empty_search_is_refused(holdfast: Holdfast) -> None:
     ran = holdfast("sessions", "search", "  ")
 
     assert ran.code == 2
-    assert "nothing to search for" in ran.err
+    assert "the query is empty" in ran.err

@@ -1,4 +1,4 @@
-"""The platforms that have to keep the contract of a channel, each with somebody who uses it."""
+"""The platforms that must fulfil the contract of a channel, each with a user."""
 
 import asyncio
 import base64
@@ -13,53 +13,53 @@ import pytest
 from aiohttp import web
 
 from holdfast.clock import SystemClock
-from holdfast.gateway import choose, webhook
-from holdfast.gateway.port import Connect, Options, Platform
+from holdfast.gateway.platforms import registry, webhook
+from holdfast.gateway.port import Connect, Platform, PlatformOptions
 from tests.fakes.channel import FakeChannel, connecting
-from tests.gateway import botapi, dingtalkapi, discordapi, qqapi, slackapi
+from tests.gateway import dingtalkapi, discordapi, qqapi, slackapi, telegramapi
 from tests.gateway.synapse import free_port
 
 SECRET = "a secret of some length"
 
 
 class Subject:
-    """A platform as its people see it."""
+    """A platform from its users' side."""
 
     kind = ""
     chat = ""
     """The chat that Alice and the agent share."""
     gone = ""
-    """A chat that is not there."""
+    """A chat that does not exist."""
 
     def __init__(self, options: dict[str, object]) -> None:
         self.options = options
 
     def connect(self) -> AbstractAsyncContextManager[Platform]:
-        how: Connect = choose.connect(self.kind)
-        return how(Options(self.kind, dict(self.options)), SystemClock())
+        how: Connect = registry.connect(self.kind)
+        return how(PlatformOptions(self.kind, dict(self.options)), SystemClock())
 
     async def say(self, text: str) -> None:
         """Alice writes to the agent."""
         raise NotImplementedError
 
     async def say_again(self) -> None:
-        """The platform brings the last message once more."""
+        """The platform delivers the last message again."""
         raise NotImplementedError
 
-    async def be_odd(self) -> None:
-        """The platform brings something that makes no sense."""
+    async def send_malformed(self) -> None:
+        """The platform delivers a malformed payload."""
         raise NotImplementedError
 
     async def heard(self) -> list[str]:
-        """What Alice has heard, as it now reads."""
+        """The messages that Alice received, after all edits."""
         raise NotImplementedError
 
     def be_busy(self) -> None:
-        """The next message is refused, for the time being."""
+        """The next message is refused temporarily."""
         raise NotImplementedError
 
     def lose_answer(self) -> None:
-        """The next message is taken, but nobody is told."""
+        """The next message is accepted, but without a response."""
         raise NotImplementedError
 
     async def press(self, place: int) -> None:
@@ -67,7 +67,7 @@ class Subject:
         raise NotImplementedError
 
     async def received(self) -> list[tuple[str, bytes]]:
-        """The files that Alice has got."""
+        """The files that Alice received."""
         raise NotImplementedError
 
     async def hang_up(self) -> None:
@@ -91,7 +91,7 @@ class FakeSubject(Subject):
         self._last: object = None
 
     def connect(self) -> AbstractAsyncContextManager[Platform]:
-        return connecting(self.channel)(Options("fake", {}), SystemClock())  # type: ignore[return-value]
+        return connecting(self.channel)(PlatformOptions("fake", {}), SystemClock())  # type: ignore[return-value]
 
     async def say(self, text: str) -> None:
         self._last = json.dumps({"chat": "c1", "message": text, "person": "alice", "text": text})
@@ -100,21 +100,21 @@ class FakeSubject(Subject):
     async def say_again(self) -> None:
         await self.channel.posted.put(self._last)  # type: ignore[arg-type]
 
-    async def be_odd(self) -> None:
+    async def send_malformed(self) -> None:
         await self.channel.posted.put(b"\xff")
 
     async def heard(self) -> list[str]:
         return self.channel.texts
 
     def be_busy(self) -> None:
-        from holdfast.gateway.port import Later
+        from holdfast.gateway.port import RetryLater
 
-        self.channel.fates = [Later("busy", 7.0)]
+        self.channel.results = [RetryLater("busy", 7.0)]
 
     def lose_answer(self) -> None:
-        from holdfast.gateway.port import Unsure
+        from holdfast.gateway.port import DeliveryUnknown
 
-        self.channel.fates = [Unsure("lost")]
+        self.channel.results = [DeliveryUnknown("lost")]
 
     async def press(self, place: int) -> None:
         message = self.channel.arrived[-1]
@@ -136,7 +136,7 @@ class Bridge(Subject):
         self._url = f"http://127.0.0.1:{port}/"
         self._taken: dict[str, dict[str, Any]] = {}
         self._keys: dict[str, str] = {}
-        self._troubles: list[str] = []
+        self._problems: list[str] = []
         self._unkept: list[bytes] = []
         self._last = b""
 
@@ -149,12 +149,12 @@ class Bridge(Subject):
             return web.json_response({})
         if given["chat"] == "gone":
             return web.json_response({}, status=404)
-        trouble = self._troubles.pop(0) if self._troubles else ""
-        if trouble == "busy":
+        problem = self._problems.pop(0) if self._problems else ""
+        if problem == "busy":
             return web.json_response({}, status=429, headers={"Retry-After": "7"})
         name = self._keys.setdefault(given["key"], f"id{len(self._keys)}")
         self._taken.setdefault(name, given)
-        if trouble == "lose":
+        if problem == "lose":
             assert request.transport is not None
             request.transport.close()
         return web.json_response({"id": name})
@@ -163,7 +163,7 @@ class Bridge(Subject):
         await self._post(json.dumps({"chat": "c1", "message": text, "person": "alice", "text": text}).encode())
 
     async def _post(self, body: bytes) -> None:
-        """As a bridge does it: until it is kept."""
+        """Like a bridge: until it is stored."""
         self._last = body
         async with asyncio.timeout(20), httpx2.AsyncClient() as client:
             while True:
@@ -182,17 +182,17 @@ class Bridge(Subject):
     async def say_again(self) -> None:
         await self._post(self._last)
 
-    async def be_odd(self) -> None:
+    async def send_malformed(self) -> None:
         await self._post(b"\xff\xfe")
 
     async def heard(self) -> list[str]:
         return [one["text"] for one in self._taken.values()]
 
     def be_busy(self) -> None:
-        self._troubles = ["busy"]
+        self._problems = ["busy"]
 
     def lose_answer(self) -> None:
-        self._troubles = ["lose"]
+        self._problems = ["lose"]
 
     async def press(self, place: int) -> None:
         message = list(self._taken.values())[-1]
@@ -207,8 +207,8 @@ class Bridge(Subject):
 class TelegramSubject(Subject):
     kind, chat, gone = "telegram", "1", "404"
 
-    def __init__(self, api: botapi.BotApi, **more: object) -> None:
-        super().__init__({"token": botapi.TOKEN, "api_url": api.url, **more})
+    def __init__(self, api: telegramapi.TelegramApi, **more: object) -> None:
+        super().__init__({"token": telegramapi.TOKEN, "api_url": api.url, **more})
         self.api = api
 
     async def say(self, text: str) -> None:
@@ -218,7 +218,7 @@ class TelegramSubject(Subject):
     async def say_again(self) -> None:
         self.api.put({"message": self._last["message"]})
 
-    async def be_odd(self) -> None:
+    async def send_malformed(self) -> None:
         self.api.put({"message": "no message"})
 
     async def heard(self) -> list[str]:
@@ -226,10 +226,10 @@ class TelegramSubject(Subject):
 
     def be_busy(self) -> None:
         body = {"description": "Too Many Requests: retry after 7", "parameters": {"retry_after": 7}}
-        self.api.troubles = [(429, body)]
+        self.api.problems = [(429, body)]
 
     def lose_answer(self) -> None:
-        self.api.troubles = ["lose"]
+        self.api.problems = ["lose"]
 
     async def press(self, place: int) -> None:
         self.api.press(self.api.messages[-1], place)
@@ -259,17 +259,17 @@ class SlackSubject(Subject):
     async def say_again(self) -> None:
         await self.api.put({"type": "event_callback", "event": self._last})
 
-    async def be_odd(self) -> None:
+    async def send_malformed(self) -> None:
         await self.api.put({"type": "event_callback", "event": "no event"})
 
     async def heard(self) -> list[str]:
         return self.api.texts
 
     def be_busy(self) -> None:
-        self.api.troubles = [(429, {"ok": False, "error": "ratelimited"}, {"Retry-After": "7"})]
+        self.api.problems = [(429, {"ok": False, "error": "ratelimited"}, {"Retry-After": "7"})]
 
     def lose_answer(self) -> None:
-        self.api.troubles = ["lose"]
+        self.api.problems = ["lose"]
 
     async def press(self, place: int) -> None:
         await self.api.press(self.api.messages[-1], place)
@@ -295,7 +295,7 @@ class DiscordSubject(Subject):
     async def say_again(self) -> None:
         await self.api.put("MESSAGE_CREATE", self._last)
 
-    async def be_odd(self) -> None:
+    async def send_malformed(self) -> None:
         await self.api.put("INTERACTION_CREATE", {"id": "5"})
 
     async def heard(self) -> list[str]:
@@ -327,17 +327,17 @@ class DingTalkSubject(Subject):
     async def say_again(self) -> None:
         await self.api.put(json.dumps(self._last))
 
-    async def be_odd(self) -> None:
+    async def send_malformed(self) -> None:
         await self.api.put([1, 2, 3])
 
     async def heard(self) -> list[str]:
         return self.api.texts
 
     def be_busy(self) -> None:
-        self.api.troubles = [(429, {"code": "Throttling.User", "message": "too many"})]
+        self.api.problems = [(429, {"code": "Throttling.User", "message": "too many"})]
 
     def lose_answer(self) -> None:
-        self.api.troubles = ["lose"]
+        self.api.problems = ["lose"]
 
 
 class QQSubject(Subject):
@@ -356,17 +356,17 @@ class QQSubject(Subject):
     async def say_again(self) -> None:
         await self.api.put("C2C_MESSAGE_CREATE", self._last)
 
-    async def be_odd(self) -> None:
+    async def send_malformed(self) -> None:
         await self.api.put("C2C_MESSAGE_CREATE", {"content": "nobody"})
 
     async def heard(self) -> list[str]:
         return self.api.texts
 
     def be_busy(self) -> None:
-        self.api.troubles = [(429, {"message": "too many", "code": 22009})]
+        self.api.problems = [(429, {"message": "too many", "code": 22009})]
 
     def lose_answer(self) -> None:
-        self.api.troubles = ["lose"]
+        self.api.problems = ["lose"]
 
 
 @asynccontextmanager
@@ -401,14 +401,14 @@ def _over(api: Any, subject: Callable[..., Subject], **more: object) -> Made:
 async def _telegram_webhook(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     port = free_port()
     more = {"webhook_url": f"http://127.0.0.1:{port}/", "webhook_secret": SECRET, "listen": f"127.0.0.1:{port}"}
-    async with botapi.running() as running:
+    async with telegramapi.running() as running:
         yield TelegramSubject(running, **more)
 
 
 SUBJECTS: dict[str, Made] = {
     "fake": _fake,
     "webhook": _bridge,
-    "telegram": _over(botapi, TelegramSubject),
+    "telegram": _over(telegramapi, TelegramSubject),
     "telegram webhook": _telegram_webhook,
     "slack": _over(slackapi, SlackSubject),
     "discord": _over(discordapi, DiscordSubject),

@@ -1,4 +1,4 @@
-"""Another process on the same store: opens it, says so, waits for a line, does one deed and prints what came of it."""
+"""Another process on the same store: opens it, reports that, waits for a line, does one action and prints the result."""
 
 import asyncio
 import json
@@ -7,9 +7,9 @@ import sys
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.message import Text
-from holdfast.store import leases, log, meta, sessions
 from holdfast.store.database import Database, Transaction
-from tests.contract.places import open_place
+from holdfast.store.repos import leases, log, meta, sessions
+from tests.contract.store_urls import open_place
 
 
 def put(tx: Transaction, key: str, value: str, topic: str) -> str:
@@ -46,12 +46,12 @@ async def write(database: Database, key: str, value: str, topic: str) -> object:
     return await database.write(put, key, value, topic)
 
 
-async def main(address: str, deed: str, *args: str) -> None:
+async def main(address: str, action: str, *args: str) -> None:
     database = await open_place(address)
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     try:
-        answer = await {"create": create, "take": take, "say": say, "rename": rename, "write": write}[deed](
+        answer = await {"create": create, "take": take, "say": say, "rename": rename, "write": write}[action](
             database, *args
         )
     except HoldfastError as e:

@@ -1,4 +1,4 @@
-"""The stores that have to keep the contract, and other processes to share them with."""
+"""The stores that must fulfil the contract, and other processes that share them."""
 
 import asyncio
 import json
@@ -11,9 +11,9 @@ import pytest
 from holdfast.model.event import SessionOpened
 from holdfast.model.ids import SESSION, Ids
 from holdfast.model.session import Session
-from holdfast.store import sessions
 from holdfast.store.database import Database
-from tests.contract.places import KINDS, new_place, open_place
+from holdfast.store.repos import sessions
+from tests.contract.store_urls import KINDS, new_place, open_place
 from tests.fakes.clock import FakeClock
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ NewSession = Callable[..., Awaitable[Session]]
 
 
 class Child:
-    """A process that has opened the store and waits to be told to go."""
+    """A process that has opened the store and waits for a command."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -31,7 +31,7 @@ class Child:
         assert await self._process.stdout.readline() == b"ready\n", "the other process could not open the store"
 
     async def go(self) -> object:
-        """Let it act; what came of it."""
+        """Let it act; returns the result."""
         out, _ = await self._process.communicate(b"go\n")
         assert self._process.returncode == 0
         return json.loads(out)
@@ -42,8 +42,8 @@ Spawn = Callable[..., Awaitable[Child]]
 
 @pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of this test's store."""
-    return new_place(request.param, tmp_path)
+    """The URL of this test's store, which exists only if the test also uses the fixture `database`."""
+    return new_place(request.param, tmp_path, migrated="database" in request.fixturenames)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def spawn(place: str, database: Database) -> Spawn:
 
 @pytest.fixture
 def new_session(database: Database, ids: Ids, clock: FakeClock) -> NewSession:
-    """Creates one more session, a microsecond after the last so that their order is plain."""
+    """Creates one more session, a microsecond after the last, so that their order is defined."""
 
     async def create(session_id: str | None = None, **opened: object) -> Session:
         clock.pass_seconds(0.000_001)

@@ -18,7 +18,7 @@ def model(text: str, *call_ids: str, turn_id: str = "turn-1", tokens: int = 0) -
 
 
 def ran(call_id: str, text: str, turn_id: str = "turn-1") -> list[Event]:
-    """A call that was started and came back."""
+    """A call that started and has its result."""
     return [
         ToolStarted(turn_id=turn_id, call_id=call_id, name="terminal"),
         ToolEnded(turn_id=turn_id, call_id=call_id, outcome="ok", parts=(Text(text),)),
@@ -26,7 +26,7 @@ def ran(call_id: str, text: str, turn_id: str = "turn-1") -> list[Event]:
 
 
 def whole_turn(turn_id: str = "turn-1") -> list[Event]:
-    """Words, two calls side by side with their results, and an answer."""
+    """A message, two parallel calls with their results, and a reply."""
     first, second = f"{turn_id}-a", f"{turn_id}-b"
     return [
         TurnStarted(turn_id=turn_id),
@@ -41,7 +41,7 @@ def whole_turn(turn_id: str = "turn-1") -> list[Event]:
 
 
 def is_well_formed(entries: Iterable[Entry]) -> bool:
-    """Whether every provider would take it: each call has exactly one result, and behind the call."""
+    """Whether every provider would accept it: each call has exactly one result, after the call."""
     asked: Counter[tuple[str, str]] = Counter()
     answered: Counter[tuple[str, str]] = Counter()
     for entry in entries:

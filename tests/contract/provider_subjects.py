@@ -1,6 +1,6 @@
-"""The providers that have to keep the contract of the port.
+"""The providers that must fulfil the contract of the port.
 
-A subject opens a bench: a provider, and ways to say what its model does at the next request. To have a further
+A subject opens a bench: a provider, and ways to define what its model does at the next request. To have a further
 provider tested, append its subject to `SUBJECTS`.
 """
 
@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from holdfast.model.asking import Provider
-from holdfast.providers.anthropic import AnthropicProvider
-from holdfast.providers.openai import OpenAiProvider
-from holdfast.providers.pace import Limits
+from holdfast.model.provider import Provider
+from holdfast.providers.anthropic.provider import AnthropicProvider
+from holdfast.providers.openai.provider import OpenAiProvider
+from holdfast.providers.timeouts import RequestTimeouts
 from tests.fakes import anthropic_server, openai_server
 from tests.fakes.anthropic_server import AnthropicServer
 from tests.fakes.openai_server import OpenAiServer
 
-SHORT = Limits(first_seconds=1.0, idle_seconds=0.3)
+SHORT = RequestTimeouts(first_seconds=1.0, idle_seconds=0.3)
 
 
 class Bench(Protocol):
@@ -28,23 +28,23 @@ class Bench(Protocol):
     def will_call(self, name: str, arguments: str) -> None: ...
 
     def will_break_off(self, text: str) -> None:
-        """Say this much and then be gone."""
+        """Send this much and then close the connection."""
 
     def will_hang(self, text: str) -> None:
-        """Say this much and then nothing, for ever."""
+        """Send this much and then hang."""
 
     def will_limit(self, retry_after: float) -> None:
-        """Refuse for now, since there are too many requests."""
+        """Refuse with a rate limit."""
 
     async def stopped(self) -> None:
-        """Return once the model that hung has noticed that nobody listens."""
+        """Return once the hanging model has noticed that the client disconnected."""
 
     @property
     def asked(self) -> int:
-        """How often the model was asked."""
+        """How often the model was called."""
 
 
-Subject = Callable[[Limits], AbstractAsyncContextManager[Bench]]
+Subject = Callable[[RequestTimeouts], AbstractAsyncContextManager[Bench]]
 
 
 class OpenAiBench:
@@ -112,7 +112,7 @@ class AnthropicBench:
 
 
 @asynccontextmanager
-async def openai(limits: Limits) -> AsyncIterator[Bench]:
+async def openai(limits: RequestTimeouts) -> AsyncIterator[Bench]:
     async with OpenAiServer() as server:
         provider = OpenAiProvider("key", server.url, limits=limits)
         yield OpenAiBench(server, provider)
@@ -120,7 +120,7 @@ async def openai(limits: Limits) -> AsyncIterator[Bench]:
 
 
 @asynccontextmanager
-async def anthropic(limits: Limits) -> AsyncIterator[Bench]:
+async def anthropic(limits: RequestTimeouts) -> AsyncIterator[Bench]:
     async with AnthropicServer() as server:
         provider = AnthropicProvider("key", server.url, limits=limits)
         yield AnthropicBench(server, provider)

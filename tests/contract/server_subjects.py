@@ -1,8 +1,9 @@
-"""Matrix and e-mail, which have to keep the contract of a channel with real servers."""
+"""Matrix and e-mail, which must fulfil the contract of a channel with real servers."""
 
 import asyncio
 import itertools
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from email.message import EmailMessage
@@ -22,29 +23,29 @@ Json = dict[str, Any]
 
 
 class Passage:
-    """Stands between the agent and a homeserver: it passes everything on, unless it is told to be in the way."""
+    """A proxy between the agent and a homeserver: it forwards everything, unless the test makes it fail."""
 
     def __init__(self, homeserver: str, session: aiohttp.ClientSession) -> None:
         self._homeserver = homeserver
         self._session = session
-        self.troubles: list[str] = []
+        self.problems: list[str] = []
         self.again = asyncio.Event()
         self._news: Json = {}
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         sending = request.method == "PUT" and "/send/" in request.path
-        trouble = self.troubles.pop(0) if sending and self.troubles else ""
-        if trouble == "busy":
+        problem = self.problems.pop(0) if sending and self.problems else ""
+        if problem == "busy":
             refusal = {"errcode": "M_LIMIT_EXCEEDED", "error": "Too many requests", "retry_after_ms": 7000}
             return web.json_response(refusal, status=429)
         status, body, headers = await self._answer(request)
-        if trouble == "lose":
+        if problem == "lose":
             assert request.transport is not None
             request.transport.abort()
         return web.Response(status=status, body=body, headers=headers)
 
     async def _answer(self, request: web.Request) -> tuple[int, bytes, dict[str, str]]:
-        """What the homeserver says; to a sync, what it said before if that is to be brought again."""
+        """The response of the homeserver; for a sync, the previous one if that is to be delivered again."""
         asking = asyncio.ensure_future(self._ask(request, await request.read()))
         if not request.path.endswith("/sync"):
             return await asking
@@ -89,7 +90,7 @@ class MatrixSubject(Subject):
     async def say_again(self) -> None:
         self._passage.again.set()
 
-    async def be_odd(self) -> None:
+    async def send_malformed(self) -> None:
         odd = {"msgtype": "m.image", "body": "x", "url": "mxc://a/b", "info": "no object"}
         await self._alice.client.room_send(self.chat, "m.room.message", odd)
 
@@ -120,10 +121,10 @@ class MatrixSubject(Subject):
         return any(self._agent in event.users for event in typing)
 
     def be_busy(self) -> None:
-        self._passage.troubles = ["busy"]
+        self._passage.problems = ["busy"]
 
     def lose_answer(self) -> None:
-        self._passage.troubles = ["lose", "lose"]  # aiohttp asks a second time, under the same key
+        self._passage.problems = ["lose", "lose"]  # aiohttp asks a second time, under the same key
 
 
 class EmailSubject(Subject):
@@ -132,7 +133,7 @@ class EmailSubject(Subject):
     def __init__(self, server: MailServer, number: int) -> None:
         self.chat = f"alice{number}@holdfast.test"
         self._agent = f"agent{number}@holdfast.test"
-        options = {"address": self._agent, "password": PASSWORD}
+        options = {"address": self._agent, "password": PASSWORD, "accept_unauthenticated_senders": True}
         for way, port in (("imap", server.imap), ("smtp", server.smtp)):
             options |= {f"{way}_host": "127.0.0.1", f"{way}_port": port, f"{way}_security": "none"}  # type: ignore[dict-item]
         super().__init__({**options})
@@ -150,11 +151,11 @@ class EmailSubject(Subject):
     async def say_again(self) -> None:
         await asyncio.to_thread(self._server.post, self.chat, self._agent, self._last)
 
-    async def be_odd(self) -> None:
+    async def send_malformed(self) -> None:
         await asyncio.to_thread(self._server.post, self.chat, self._agent, b"From: nobody\r\n\r\n\xff\xfe")
 
     async def _mails(self) -> list[EmailMessage]:
-        """As a mail program shows them: one that came twice is one."""
+        """As a mail program shows them: duplicates are one mail."""
         mails = await asyncio.to_thread(self._server.read, self.chat)
         return list({mail["Message-ID"]: mail for mail in mails}.values())
 
@@ -167,17 +168,18 @@ class EmailSubject(Subject):
         return [(str(part.get_filename()), bytes(part.get_content())) for part in parts]
 
     def be_busy(self) -> None:
-        self._server.relay.troubles = ["451 later, please"]
+        self._server.relay.problems = ["451 later, please"]
 
     def lose_answer(self) -> None:
-        self._server.relay.troubles = [LOST]
+        self._server.relay.problems = [LOST]
 
 
 @asynccontextmanager
 async def _matrix(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     homeserver, number = request.getfixturevalue("homeserver"), next(NUMBERS)
-    agent = await synapse.register(homeserver, f"agent{number}-contract")
-    alice = synapse.Person(homeserver, *await synapse.register(homeserver, f"alice{number}-contract"))
+    name = f"{number}-contract-{os.getpid()}"  # other workers use the same server
+    agent = await synapse.register(homeserver, f"agent{name}")
+    alice = synapse.Person(homeserver, *await synapse.register(homeserver, f"alice{name}"))
     async with aiohttp.ClientSession() as session:
         passage = Passage(homeserver, session)
         application = web.Application(client_max_size=2**24)

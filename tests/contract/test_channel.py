@@ -1,4 +1,4 @@
-"""What every messaging platform has to do: Matrix and e-mail with real servers, the others with stand-ins."""
+"""The contract of every messaging platform: Matrix and e-mail with real servers, the others with fakes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.together import stop
-from holdfast.gateway.inlet import understand
-from holdfast.gateway.port import Incoming, Later, Never, Outgoing, Platform, Sent, Unsure
+from holdfast.gateway.intake import parse_payload
+from holdfast.gateway.port import DeliveryUnknown, Incoming, Outgoing, Platform, Rejected, RetryLater, Sent
 from holdfast.model.errors import Unavailable
-from holdfast.store.outbox import Choice
+from holdfast.store.repos.outbox import ReplyChoice
+from holdfast.tasks import stop
 from tests.contract.channel_subjects import SUBJECTS as STAND_INS
 from tests.contract.channel_subjects import Subject
 from tests.contract.server_subjects import SUBJECTS as SERVERS
@@ -25,13 +25,13 @@ pytestmark = [
 
 
 class Notes:
-    """An inlet that writes down what comes, or fails to."""
+    """An intake that records payloads, or fails to."""
 
     def __init__(self) -> None:
         self.payloads: list[str | bytes] = []
         self.position = ""
         self.refusing = 0
-        """How many of the next payloads are not kept."""
+        """How many of the next payloads are not stored."""
         self.refused = 0
         self._news = asyncio.Condition()
         self._connected = asyncio.Event()
@@ -48,17 +48,17 @@ class Notes:
         async with self._news:
             self._news.notify_all()
 
-    async def connected(self) -> None:
+    async def report_connected(self) -> None:
         self._connected.set()
 
-    async def troubled(self, error: str) -> None:
+    async def report_down(self, error: str) -> None:
         raise AssertionError(error)
 
     def begin_anew(self) -> None:
         self._connected.clear()
 
     async def until_connected(self, receiving: "asyncio.Task[None]") -> None:
-        """Raises what kept the platform from being reached."""
+        """Raises the error that prevented the connection."""
         waiting = asyncio.ensure_future(self._connected.wait())
         await asyncio.wait({waiting, receiving}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -78,8 +78,8 @@ class Notes:
 
 
 def understood(platform: Platform, notes: Notes) -> list[Incoming]:
-    """What was brought and makes sense."""
-    posts = [understand("in-1", payload, platform.read) for payload in notes.payloads]
+    """The received messages that can be parsed."""
+    posts = [parse_payload("in-1", payload, platform.read) for payload in notes.payloads]
     texts = [one.decode("utf-8", "surrogateescape") if isinstance(one, bytes) else one for one in notes.payloads]
     return [platform.read(text) for text, post in zip(texts, posts, strict=True) if not post.fault]
 
@@ -92,7 +92,7 @@ async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
 
 @asynccontextmanager
 async def receiving(subject: Subject, notes: Notes) -> AsyncIterator[Platform]:
-    """The platform connected, and bringing what there is."""
+    """The platform, connected and receiving."""
     async with subject.connect() as platform:
         notes.begin_anew()
         task = asyncio.create_task(platform.receive(notes, notes.position))
@@ -104,7 +104,7 @@ async def receiving(subject: Subject, notes: Notes) -> AsyncIterator[Platform]:
 
 
 def all_but(*names: str) -> pytest.MarkDecorator:
-    """For what these platforms do not have."""
+    """Platforms without this capability."""
     return pytest.mark.parametrize("subject", [name for name in SUBJECTS if name not in names], indirect=True)
 
 
@@ -112,7 +112,7 @@ def out(subject: Subject, text: str = "hello", **more: object) -> Outgoing:
     return Outgoing(**{"chat": subject.chat, "text": text, "key": "out-1-1", "reply_to": "", **more})  # type: ignore[arg-type]
 
 
-async def test_what_is_said_is_brought_in_order_and_understood(subject: Subject) -> None:
+async def test_messages_are_received_in_order_and_parsed(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
         for number in range(5):
@@ -126,7 +126,7 @@ async def test_what_is_said_is_brought_in_order_and_understood(subject: Subject)
     assert all(one.person and one.private and not one.ignored for one in found)
 
 
-async def test_what_is_brought_again_has_the_same_name(subject: Subject) -> None:
+async def test_a_redelivered_message_has_the_same_id(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
         await subject.say("once")
@@ -138,8 +138,9 @@ async def test_what_is_brought_again_has_the_same_name(subject: Subject) -> None
     assert (first.chat, first.message) == (second.chat, second.message)
 
 
+@pytest.mark.process
 @all_but("fake", "discord")  # a queue in memory forgets; Discord's channels are read again, which its own test shows
-async def test_what_was_not_kept_is_brought_again(subject: Subject) -> None:
+async def test_a_message_that_was_not_stored_is_redelivered(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes):
         await subject.say("kept")
@@ -157,10 +158,11 @@ async def test_what_was_not_kept_is_brought_again(subject: Subject) -> None:
     assert texts[0] == "kept"
 
 
-async def test_what_makes_no_sense_is_handed_on_and_stops_nothing(subject: Subject) -> None:
+@pytest.mark.process
+async def test_a_malformed_payload_is_passed_on_and_blocks_nothing(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
-        await subject.be_odd()
+        await subject.send_malformed()
         await subject.say("still there?")
         await notes.until(2)
         found = understood(platform, notes)
@@ -168,85 +170,85 @@ async def test_what_makes_no_sense_is_handed_on_and_stops_nothing(subject: Subje
     assert [one.text for one in found] == ["still there?"]
 
 
-async def test_a_message_arrives_and_has_a_name(subject: Subject) -> None:
+async def test_a_sent_message_arrives_and_has_an_id(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
-        fate = await platform.send(out(subject))
+        result = await platform.send(out(subject))
 
-    assert isinstance(fate, Sent)
+    assert isinstance(result, Sent)
     assert await subject.heard() == ["hello"]
 
 
-async def test_a_text_of_the_greatest_length_arrives_whole(subject: Subject) -> None:
+async def test_a_text_of_the_maximum_length_arrives_completely(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
         text = "x" * platform.limits.text
-        fate = await platform.send(out(subject, text))
+        result = await platform.send(out(subject, text))
 
-    assert isinstance(fate, Sent)
+    assert isinstance(result, Sent)
     assert await subject.heard() == [text]
 
 
-async def test_a_platform_that_says_so_knows_what_is_sent_again(subject: Subject) -> None:
+async def test_a_platform_with_keys_recognises_a_repeated_message(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
         message = out(subject, reply_to="77")
-        fates = [await platform.send(message) for _ in range(2)]
+        results = [await platform.send(message) for _ in range(2)]
         keyed = platform.limits.keyed
 
-    assert all(isinstance(fate, Sent) for fate in fates)
+    assert all(isinstance(result, Sent) for result in results)
     assert len(await subject.heard()) == (1 if keyed else 2)
 
 
-async def test_a_message_can_be_changed_where_that_is_said(subject: Subject) -> None:
+async def test_a_message_can_be_edited_if_the_platform_supports_it(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
         sent = await platform.send(out(subject, "first"))
         assert isinstance(sent, Sent)
-        fate = await platform.edit(subject.chat, sent.remote, "second")
+        result = await platform.edit(subject.chat, sent.remote, "second")
         edits = platform.limits.edits
 
-    assert isinstance(fate, Sent if edits else Never)
+    assert isinstance(result, Sent if edits else Rejected)
     assert await subject.heard() == ["second" if edits else "first"]
 
 
-@all_but("discord")  # its library waits and asks again by itself
-async def test_a_refusal_for_the_time_being_is_no_failure(subject: Subject) -> None:
+@all_but("discord")  # its library waits and retries by itself
+async def test_a_temporary_refusal_is_not_a_failure(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
         subject.be_busy()
         refused, taken = await platform.send(out(subject)), await platform.send(out(subject))
 
-    assert isinstance(refused, Later)
+    assert isinstance(refused, RetryLater)
     assert isinstance(taken, Sent)
     assert await subject.heard() == ["hello"]
 
 
-@all_but("discord")  # its library waits and asks again by itself
-async def test_an_answer_that_is_lost_is_a_doubt(subject: Subject) -> None:
+@all_but("discord")  # its library waits and retries by itself
+async def test_a_lost_response_makes_the_delivery_unknown(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
         subject.lose_answer()
-        fate = await platform.send(out(subject))
+        result = await platform.send(out(subject))
 
-    assert isinstance(fate, Unsure)
+    assert isinstance(result, DeliveryUnknown)
     assert await subject.heard() == ["hello"]
 
 
 @all_but("fake")
-async def test_a_chat_that_is_not_there_is_never_written_to(subject: Subject) -> None:
+async def test_a_message_to_an_unknown_chat_is_rejected(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
-        fate = await platform.send(out(subject, chat=subject.gone))
+        result = await platform.send(out(subject, chat=subject.gone))
 
-    assert isinstance(fate, Never)
+    assert isinstance(result, Rejected)
     assert await subject.heard() == []
 
 
-@all_but("dingtalk", "qq", "matrix", "email")  # there, yes and no are said
-async def test_a_button_brings_back_what_it_belongs_to(subject: Subject) -> None:
+@all_but("dingtalk", "qq", "matrix", "email")  # there, yes and no are typed
+async def test_a_button_returns_its_delivery(subject: Subject) -> None:
     notes = Notes()
-    choices = (Choice("allow", "Allow"), Choice("deny", "Deny"))
+    choices = (ReplyChoice("allow", "Allow"), ReplyChoice("deny", "Deny"))
     async with receiving(subject, notes) as platform:
         assert isinstance(await platform.send(out(subject, choices=choices, about="out-7")), Sent)
         await subject.press(1)
@@ -261,13 +263,13 @@ async def test_a_file_arrives_with_its_name_and_content(subject: Subject, tmp_pa
     notes = Notes()
     (tmp_path / "plan.txt").write_bytes(b"a plan")
     async with receiving(subject, notes) as platform:
-        fate = await platform.send(out(subject, "plan.txt", file=tmp_path / "plan.txt"))
+        result = await platform.send(out(subject, "plan.txt", file=tmp_path / "plan.txt"))
 
-    assert isinstance(fate, Sent)
+    assert isinstance(result, Sent)
     assert await subject.received() == [("plan.txt", b"a plan")]
 
 
-async def test_signs_of_typing_disturb_nobody(subject: Subject) -> None:
+async def test_typing_indicators_never_fail(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
         await platform.typing(subject.chat)
@@ -277,7 +279,7 @@ async def test_signs_of_typing_disturb_nobody(subject: Subject) -> None:
 
 
 @all_but("webhook", "slack", "dingtalk", "qq", "email")
-async def test_signs_of_typing_are_shown_where_there_are_some(subject: Subject) -> None:
+async def test_typing_indicators_are_shown_if_the_platform_has_them(subject: Subject) -> None:
     notes = Notes()
     async with receiving(subject, notes) as platform:
         before = await subject.saw_typing()
@@ -288,11 +290,11 @@ async def test_signs_of_typing_are_shown_where_there_are_some(subject: Subject) 
 
 
 @all_but("fake", "webhook", "telegram", "telegram webhook", "matrix", "email")  # there nothing stays open
-async def test_a_connection_that_the_platform_closes_is_opened_anew(subject: Subject) -> None:
+async def test_a_connection_that_the_platform_closes_is_reopened(subject: Subject) -> None:
     notes = Notes()
 
     async def keep() -> None:
-        """As the gateway does it."""
+        """Like the gateway."""
         while True:
             try:
                 async with subject.connect() as platform:

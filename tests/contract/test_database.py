@@ -8,20 +8,20 @@ from contextlib import aclosing, asynccontextmanager, suppress
 import pytest
 
 from holdfast.model.errors import ReadOnly, Unavailable
-from holdfast.store import meta, workers
 from holdfast.store.database import Database, Transaction
+from holdfast.store.repos import meta, workers
 from tests.contract.conftest import Spawn
-from tests.contract.places import open_place
+from tests.contract.store_urls import open_place
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds after which a test that waits for something gives up."""
 MANY = 3_000
-"""More writers than a store takes in at once."""
+"""More writers than a store accepts at once."""
 IDENTITY = workers.Identity(host="here", boot="boot-1", pid=1, process_started="1")
 
 
 class Stumbled(Exception):
-    """What the works of this file raise."""
+    """The error that work in this file raises."""
 
 
 def put(tx: Transaction, key: str, value: str) -> str:
@@ -48,17 +48,17 @@ def put_and_notify(tx: Transaction, key: str, topic: str) -> None:
 
 
 @asynccontextmanager
-async def crowded(database: Database) -> AsyncIterator[None]:
-    """Keep a write under way, so that those which come meanwhile may have to share a commit."""
+async def busy_writer(database: Database) -> AsyncIterator[None]:
+    """Keep a write running, so that further writes may share a commit."""
     started, gate = threading.Event(), threading.Event()
 
     def hold(tx: Transaction) -> None:
         started.set()
-        assert gate.wait(PATIENCE)
+        assert gate.wait(TIMEOUT)
 
     holder = asyncio.create_task(database.write(hold))
     try:
-        assert await asyncio.to_thread(started.wait, PATIENCE)
+        assert await asyncio.to_thread(started.wait, TIMEOUT)
         yield
         await asyncio.sleep(0)
     finally:
@@ -95,18 +95,18 @@ class Ear:
                     self._woken.notify_all()
 
     async def more_than(self, count: int) -> None:
-        async with asyncio.timeout(PATIENCE), self._woken:
+        async with asyncio.timeout(TIMEOUT), self._woken:
             await self._woken.wait_for(lambda: self.count > count)
 
 
 async def let_others_run() -> None:
-    """Give every task that could go on the chance to."""
+    """Let every task that can run make progress."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-async def heard_the_same(one: Ear, other: Ear) -> bool:
-    """Whether both were woken as often. Some wake-ups come for nothing; those come to everybody, one after the other."""
+async def woken_equally(one: Ear, other: Ear) -> bool:
+    """Whether both were woken equally often. Spurious wake-ups go to all listeners, one after the other."""
     await let_others_run()
     for _ in range(200):
         if one.count == other.count:
@@ -118,33 +118,31 @@ async def heard_the_same(one: Ear, other: Ear) -> bool:
 # write
 
 
-async def test_a_write_hands_its_arguments_on_and_returns_what_its_work_returns(database: Database) -> None:
+async def test_a_write_passes_its_arguments_and_returns_the_result_of_its_work(database: Database) -> None:
     def work(tx: Transaction, first: str, *, second: str) -> tuple[str, str]:
         return first, second
 
     assert await database.write(work, "a", second="b") == ("a", "b")
 
 
-async def test_a_write_is_committed_when_its_answer_comes(database: Database, another: Database) -> None:
+async def test_a_write_is_committed_before_it_returns(database: Database, another: Database) -> None:
     async def write_and_look(number: int) -> str | None:
         await database.write(put, f"key {number}", "there")
         return await another.read(meta.get, f"key {number}")
 
-    async with crowded(database):
+    async with busy_writer(database):
         looks = [asyncio.create_task(write_and_look(number)) for number in range(50)]
 
     assert await asyncio.gather(*looks) == ["there"] * 50
 
 
-async def test_no_answer_comes_before_the_commit_that_its_neighbours_hold_up(
-    database: Database, another: Database
-) -> None:
+async def test_no_write_returns_before_its_shared_commit(database: Database, another: Database) -> None:
     gate = threading.Event()
 
     def hold(tx: Transaction) -> None:
-        assert gate.wait(PATIENCE)
+        assert gate.wait(TIMEOUT)
 
-    async with crowded(database):
+    async with busy_writer(database):
         answers = [
             asyncio.create_task(database.write(put, "quick", "there")),
             asyncio.create_task(database.write(hold)),
@@ -160,7 +158,7 @@ async def test_no_answer_comes_before_the_commit_that_its_neighbours_hold_up(
     assert await another.read(meta.get, "quick") == "there"
 
 
-async def test_work_that_raises_leaves_nothing_and_its_error_comes_back_as_it_was(database: Database) -> None:
+async def test_work_that_raises_leaves_nothing_and_its_error_propagates_unchanged(database: Database) -> None:
     with pytest.raises(Stumbled, match="broken"):
         await database.write(put_and_raise, "broken")
 
@@ -169,8 +167,10 @@ async def test_work_that_raises_leaves_nothing_and_its_error_comes_back_as_it_wa
 
 
 @pytest.mark.parametrize(("bad", "error"), [(put_and_raise, Stumbled), (put_and_clash, AssertionError)])
-async def test_work_that_fails_among_others_takes_nobody_down(database: Database, bad, error: type[Exception]) -> None:
-    async with crowded(database):
+async def test_failing_work_does_not_affect_other_work_of_its_commit(
+    database: Database, bad, error: type[Exception]
+) -> None:
+    async with busy_writer(database):
         writes = [asyncio.create_task(database.write(put, f"good {number}", "there")) for number in range(20)]
         failures = [asyncio.create_task(database.write(bad, f"bad {number}")) for number in range(10)]
         writes += [asyncio.create_task(database.write(put, f"late {number}", "there")) for number in range(20)]
@@ -184,7 +184,7 @@ async def test_work_that_fails_among_others_takes_nobody_down(database: Database
         assert await database.read(meta.get, f"late {number}") == "there"
 
 
-async def test_work_that_breaks_a_constraint_leaves_nothing(database: Database) -> None:
+async def test_work_that_violates_a_constraint_leaves_nothing(database: Database) -> None:
     with pytest.raises(AssertionError):
         await database.write(put_and_clash, "clash")
 
@@ -192,13 +192,13 @@ async def test_work_that_breaks_a_constraint_leaves_nothing(database: Database) 
     assert await database.read(workers.get, "worker-clash") is None
 
 
-async def test_a_work_that_is_run_again_counts_once(database: Database) -> None:
+async def test_work_that_runs_again_counts_once(database: Database) -> None:
     def count(tx: Transaction) -> int:
         number = int(meta.get(tx, "count") or 0) + 1
         meta.put(tx, "count", str(number))
         return number
 
-    async with crowded(database):
+    async with busy_writer(database):
         counts = [asyncio.create_task(database.write(count)) for _ in range(20)]
         clash = asyncio.create_task(database.write(put_and_clash, "clash"))
         await asyncio.sleep(0)
@@ -209,16 +209,16 @@ async def test_a_work_that_is_run_again_counts_once(database: Database) -> None:
     assert await database.read(meta.get, "count") == "20"
 
 
-async def test_more_writers_than_the_store_takes_in_wait_their_turn_and_all_get_through(database: Database) -> None:
-    async with crowded(database):
+async def test_writers_beyond_the_limit_wait_and_all_succeed(database: Database) -> None:
+    async with busy_writer(database):
         writes = [asyncio.create_task(database.write(put, f"key {number}", "there")) for number in range(MANY)]
 
     assert await asyncio.gather(*writes) == ["there"] * MANY
     assert await database.read(lambda tx: [meta.get(tx, f"key {number}") for number in range(MANY)]) == ["there"] * MANY
 
 
-async def test_a_wait_that_is_cancelled_breaks_nothing(database: Database) -> None:
-    async with crowded(database):
+async def test_a_cancelled_wait_breaks_nothing(database: Database) -> None:
+    async with busy_writer(database):
         writes = [asyncio.create_task(database.write(put, f"key {number}", "there")) for number in range(40)]
         await asyncio.sleep(0)
         for write in writes[::2]:
@@ -230,7 +230,7 @@ async def test_a_wait_that_is_cancelled_breaks_nothing(database: Database) -> No
     assert await database.write(put, "after", "there") == "there"
     for number in range(40):
         found = await database.read(meta.get, f"key {number}")
-        assert found == "there" or (number % 2 == 0 and found is None), "whole or not at all"
+        assert found == "there" or (number % 2 == 0 and found is None), "completely or not at all"
 
 
 async def test_cancelling_a_write_while_its_work_runs_breaks_nothing(database: Database) -> None:
@@ -239,10 +239,10 @@ async def test_cancelling_a_write_while_its_work_runs_breaks_nothing(database: D
     def slow(tx: Transaction) -> None:
         meta.put(tx, "slow", "there")
         started.set()
-        assert gate.wait(PATIENCE)
+        assert gate.wait(TIMEOUT)
 
     write = asyncio.create_task(database.write(slow))
-    assert await asyncio.to_thread(started.wait, PATIENCE)
+    assert await asyncio.to_thread(started.wait, TIMEOUT)
     write.cancel()
     with pytest.raises(asyncio.CancelledError):
         await write
@@ -252,7 +252,7 @@ async def test_cancelling_a_write_while_its_work_runs_breaks_nothing(database: D
     assert await database.read(meta.get, "slow") in ("there", None)
 
 
-async def test_two_openers_of_one_store_write_without_losing_anything(database: Database, another: Database) -> None:
+async def test_two_connections_to_one_store_write_without_loss(database: Database, another: Database) -> None:
     def count(tx: Transaction) -> None:
         meta.put(tx, "count", str(int(meta.get(tx, "count") or 0) + 1))
 
@@ -265,7 +265,7 @@ async def test_two_openers_of_one_store_write_without_losing_anything(database: 
 # read
 
 
-async def test_a_read_hands_its_arguments_on_and_returns_what_its_work_returns(database: Database) -> None:
+async def test_a_read_passes_its_arguments_and_returns_the_result_of_its_work(database: Database) -> None:
     def work(tx: Transaction, first: str, *, second: str) -> tuple[str, str]:
         return first, second
 
@@ -279,18 +279,18 @@ async def test_a_read_sees_every_write_acknowledged_before(database: Database, a
         assert await another.read(meta.get, "counter") == str(number)
 
 
-async def test_a_read_sees_one_moment_only(database: Database) -> None:
+async def test_a_read_sees_one_snapshot(database: Database) -> None:
     started, gate = threading.Event(), threading.Event()
 
     def look_twice(tx: Transaction) -> tuple[str | None, str | None]:
         first = meta.get(tx, "key")
         started.set()
-        assert gate.wait(PATIENCE)
+        assert gate.wait(TIMEOUT)
         return first, meta.get(tx, "key")
 
     await database.write(put, "key", "old")
     look = asyncio.create_task(database.read(look_twice))
-    assert await asyncio.to_thread(started.wait, PATIENCE)
+    assert await asyncio.to_thread(started.wait, TIMEOUT)
     await database.write(put, "key", "new")
     gate.set()
 
@@ -306,7 +306,7 @@ async def test_writing_in_a_read_raises_and_writes_nothing(database: Database) -
     assert await database.write(put, "key", "there") == "there"
 
 
-async def test_a_read_that_raises_passes_its_error_on_and_breaks_nothing(database: Database) -> None:
+async def test_a_read_that_raises_propagates_its_error_and_breaks_nothing(database: Database) -> None:
     def stumble(tx: Transaction) -> None:
         meta.get(tx, "key")
         raise Stumbled
@@ -318,7 +318,7 @@ async def test_a_read_that_raises_passes_its_error_on_and_breaks_nothing(databas
     assert await database.read(meta.get, "key") is None
 
 
-async def test_many_reads_and_writes_go_on_side_by_side(database: Database) -> None:
+async def test_many_reads_and_writes_run_concurrently(database: Database) -> None:
     reads = [database.read(meta.get, "key") for _ in range(100)]
     writes = [database.write(put, "key", "there") for _ in range(100)]
 
@@ -331,11 +331,11 @@ async def test_many_reads_and_writes_go_on_side_by_side(database: Database) -> N
 
 
 async def test_a_listener_is_woken_at_the_start(database: Database) -> None:
-    async with aclosing(database.listen("topic")) as wakings, asyncio.timeout(PATIENCE):
+    async with aclosing(database.listen("topic")) as wakings, asyncio.timeout(TIMEOUT):
         await anext(wakings)
 
 
-async def test_a_listener_is_woken_by_a_notice_and_finds_its_news(database: Database) -> None:
+async def test_a_listener_is_woken_by_a_notification_and_sees_the_change(database: Database) -> None:
     async with Ear(database, "topic") as ear:
         for number in range(5):
             heard = ear.count
@@ -353,7 +353,7 @@ async def test_every_listener_of_a_topic_is_woken(database: Database) -> None:
         await second.more_than(heard[1])
 
 
-async def test_a_listener_is_woken_by_another_opener_of_the_store(database: Database, another: Database) -> None:
+async def test_a_listener_is_woken_by_another_connection_to_the_store(database: Database, another: Database) -> None:
     async with Ear(database, "topic") as ear:
         for number in range(3):
             heard = ear.count
@@ -362,6 +362,7 @@ async def test_a_listener_is_woken_by_another_opener_of_the_store(database: Data
             assert await database.read(meta.get, f"key {number}") == "told"
 
 
+@pytest.mark.process
 async def test_a_listener_is_woken_by_another_process(database: Database, spawn: Spawn) -> None:
     child = await spawn("write", "key", "told", "topic")
     async with Ear(database, "topic") as ear:
@@ -372,7 +373,7 @@ async def test_a_listener_is_woken_by_another_process(database: Database, spawn:
             heard = ear.count
 
 
-async def test_a_listener_hears_of_other_openers_while_reads_keep_the_store_busy(
+async def test_a_listener_is_woken_by_other_connections_while_reads_keep_the_store_busy(
     database: Database, another: Database
 ) -> None:
     async def keep_reading() -> None:
@@ -390,8 +391,8 @@ async def test_a_listener_hears_of_other_openers_while_reads_keep_the_store_busy
     await asyncio.gather(*readers, return_exceptions=True)
 
 
-async def test_a_listener_who_was_away_is_woken_once_at_least_for_all_that_came(database: Database) -> None:
-    async with aclosing(database.listen("topic")) as wakings, asyncio.timeout(PATIENCE):
+async def test_a_busy_listener_is_woken_at_least_once_for_all_changes(database: Database) -> None:
+    async with aclosing(database.listen("topic")) as wakings, asyncio.timeout(TIMEOUT):
         await anext(wakings)
         for number in range(20):
             await database.write(put_and_notify, f"key {number}", "topic")
@@ -400,26 +401,26 @@ async def test_a_listener_who_was_away_is_woken_once_at_least_for_all_that_came(
         assert await database.read(meta.get, "key 19") == "told"
 
 
-async def test_work_that_failed_wakes_nobody(database: Database) -> None:
+async def test_failed_work_wakes_no_listener(database: Database) -> None:
     async with Ear(database, "stumbled") as ear, Ear(database, "another topic") as other:
         writes = [database.write(put_and_raise, "key") for _ in range(5)]
         await asyncio.gather(*writes, return_exceptions=True)
 
-        assert await heard_the_same(ear, other)
+        assert await woken_equally(ear, other)
 
 
-async def test_nobody_is_woken_before_the_commit(database: Database) -> None:
+async def test_no_listener_is_woken_before_the_commit(database: Database) -> None:
     told, gate = threading.Event(), threading.Event()
 
     def tell_and_wait(tx: Transaction) -> None:
         put_and_notify(tx, "key", "topic")
         told.set()
-        assert gate.wait(PATIENCE)
+        assert gate.wait(TIMEOUT)
 
     async with Ear(database, "topic") as ear, Ear(database, "another topic") as other:
         write = asyncio.create_task(database.write(tell_and_wait))
-        assert await asyncio.to_thread(told.wait, PATIENCE)
-        assert await heard_the_same(ear, other)
+        assert await asyncio.to_thread(told.wait, TIMEOUT)
+        assert await woken_equally(ear, other)
 
         heard = ear.count
         gate.set()
@@ -427,7 +428,7 @@ async def test_nobody_is_woken_before_the_commit(database: Database) -> None:
         await ear.more_than(heard)
 
 
-async def test_a_listener_who_left_is_not_missed(database: Database) -> None:
+async def test_a_closed_listener_blocks_nothing(database: Database) -> None:
     async with Ear(database, "topic"):
         pass
 
@@ -439,7 +440,24 @@ async def test_a_listener_who_left_is_not_missed(database: Database) -> None:
         await ear.more_than(heard)
 
 
-async def test_closing_ends_the_listening(place: str) -> None:
+async def test_a_subscriber_is_called_after_the_commit_until_it_unsubscribes(database: Database) -> None:
+    calls = asyncio.Queue[str]()
+    first = database.subscribe("topic", lambda: calls.put_nowait("first"))
+    second = database.subscribe("topic", lambda: calls.put_nowait("second"))
+
+    async with asyncio.timeout(TIMEOUT):
+        await database.write(put_and_notify, "key", "topic")
+        while {await calls.get(), await calls.get()} != {"first", "second"}:
+            pass
+        first()
+        while not calls.empty():
+            calls.get_nowait()
+        await database.write(put_and_notify, "key", "topic")
+        assert await calls.get() == "second"
+    second()
+
+
+async def test_closing_ends_the_listeners(place: str) -> None:
     database = await open_place(place)
 
     async def listen() -> None:
@@ -451,16 +469,16 @@ async def test_closing_ends_the_listening(place: str) -> None:
     await started.wait()
     await database.close()
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await listener
 
 
 # close
 
 
-async def test_closing_finishes_the_writes_under_way(place: str) -> None:
+async def test_closing_finishes_pending_writes(place: str) -> None:
     database = await open_place(place)
-    async with crowded(database):
+    async with busy_writer(database):
         writes = [asyncio.create_task(database.write(put, f"key {number}", "there")) for number in range(50)]
         await asyncio.sleep(0)
         closing = asyncio.create_task(database.close())
@@ -474,12 +492,12 @@ async def test_closing_finishes_the_writes_under_way(place: str) -> None:
 
 async def test_closing_leaves_no_writer_waiting(place: str) -> None:
     database = await open_place(place)
-    async with crowded(database):
+    async with busy_writer(database):
         writes = [asyncio.create_task(database.write(put, f"key {number}", "there")) for number in range(MANY)]
         await asyncio.sleep(0)
         closing = asyncio.create_task(database.close())
     await closing
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         outcomes = await asyncio.gather(*writes, return_exceptions=True)
 
     again = await open_place(place)
@@ -506,7 +524,7 @@ async def test_a_store_may_be_closed_twice(place: str) -> None:
     await database.close()
 
 
-async def test_a_store_that_was_closed_opens_again_with_all_it_held(place: str) -> None:
+async def test_a_closed_store_reopens_with_all_its_data(place: str) -> None:
     for number in range(3):
         database = await open_place(place)
         assert await database.read(meta.get, "visits") == (str(number) if number else None)
@@ -525,18 +543,18 @@ async def test_one_is_the_first_row_or_none(database: Database) -> None:
     assert await database.write(work) == (("value",), None)
 
 
-async def test_run_says_how_many_rows_changed_and_all_gives_every_row(database: Database) -> None:
+async def test_run_returns_the_number_of_changed_rows_and_all_returns_every_row(database: Database) -> None:
     def work(tx: Transaction) -> tuple[int, int, list[object]]:
         for number in range(3):
             workers.register(tx, f"worker-{number}", "test", IDENTITY, version="1", at=1)
         made = tx.count("meta.put", key="key", value="value")
-        missed = tx.count("sessions.erase_draft", id="nobody")
-        return made, missed, [row[0] for row in tx.all("workers.alive")]
+        missed = tx.count("session_pruning.erase_draft", id="nobody")
+        return made, missed, [row[0] for row in tx.all("workers.list_alive")]
 
     assert await database.write(work) == (1, 0, ["worker-0", "worker-1", "worker-2"])
 
 
-async def test_many_does_it_once_for_each_set_of_parameters(database: Database) -> None:
+async def test_many_runs_once_for_each_set_of_parameters(database: Database) -> None:
     await database.write(lambda tx: tx.many("meta.put", ({"key": f"key {n}", "value": str(n)} for n in range(10))))
     await database.write(lambda tx: tx.many("meta.put", []))
 
@@ -546,14 +564,14 @@ async def test_many_does_it_once_for_each_set_of_parameters(database: Database) 
 @pytest.mark.parametrize(
     "text", ["", "'; DROP TABLE session; --", "日本語 🧵 \u202ertl", "line\nbreak\ttab", "a" * 1_000_000]
 )
-async def test_text_comes_back_as_it_was_given(database: Database, text: str) -> None:
+async def test_text_is_returned_unchanged(database: Database, text: str) -> None:
     await database.write(put, "key", text)
 
     assert await database.read(meta.get, "key") == text
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**62, -(2**62)])
-async def test_whole_numbers_come_back_as_they_were_given(database: Database, number: int) -> None:
+async def test_integers_are_returned_unchanged(database: Database, number: int) -> None:
     await database.write(workers.register, "worker-1", "test", IDENTITY, version="1", at=number)
 
     assert (await database.read(workers.get, "worker-1")).started_at == number

@@ -1,20 +1,23 @@
-"""Leases and workers: one writer at a time, and nobody holds what the dead held."""
+"""Leases and workers: one writer at a time, and leases of dead workers are released."""
 
 import asyncio
 
 import pytest
 
 from holdfast.model.errors import Busy, Conflict, LeaseLost, NotFound
+from holdfast.model.event import UserSaid
+from holdfast.model.message import Text
 from holdfast.model.session import Session
-from holdfast.store import leases, log, sessions, workers
 from holdfast.store.database import Database
+from holdfast.store.repos import input_queue, leases, log, session_list, sessions, workers
+from holdfast.store.repos.input_queue import Input
 from tests.conftest import NewWorker
 from tests.contract.conftest import NewSession, Spawn
 from tests.contract.logs import user
 from tests.fakes.clock import FakeClock
 
 
-async def test_the_token_grows_at_each_change_of_hands(
+async def test_the_token_increases_with_each_new_holder(
     database: Database, session: Session, new_worker: NewWorker
 ) -> None:
     tokens = []
@@ -26,7 +29,9 @@ async def test_the_token_grows_at_each_change_of_hands(
     assert tokens == sorted(set(tokens))
 
 
-async def test_taking_what_one_holds_returns_the_same_lease(database: Database, session: Session, worker: str) -> None:
+async def test_taking_a_held_session_again_returns_the_same_lease(
+    database: Database, session: Session, worker: str
+) -> None:
     first = await database.write(leases.take, session.id, worker)
     again = await database.write(leases.take, session.id, worker)
 
@@ -34,7 +39,7 @@ async def test_taking_what_one_holds_returns_the_same_lease(database: Database, 
     await database.write(log.append, first, [user("still mine")], at=1)
 
 
-async def test_the_second_comer_is_told_who_holds_the_session(
+async def test_the_second_worker_gets_the_name_of_the_holder(
     database: Database, session: Session, new_worker: NewWorker
 ) -> None:
     holder, second = await new_worker("serve"), await new_worker()
@@ -45,12 +50,12 @@ async def test_the_second_comer_is_told_who_holds_the_session(
     assert (await database.read(sessions.get, session.id)).lease_worker == holder
 
 
-async def test_of_many_who_grab_at_once_one_gets_the_session(
+async def test_of_many_concurrent_workers_one_gets_the_session(
     database: Database, another: Database, session: Session, new_worker: NewWorker
 ) -> None:
-    crowd = [await new_worker() for _ in range(10)]
+    racers = [await new_worker() for _ in range(10)]
     outcomes = await asyncio.gather(
-        *((database, another)[n % 2].write(leases.take, session.id, worker) for n, worker in enumerate(crowd)),
+        *((database, another)[n % 2].write(leases.take, session.id, worker) for n, worker in enumerate(racers)),
         return_exceptions=True,
     )
 
@@ -60,7 +65,8 @@ async def test_of_many_who_grab_at_once_one_gets_the_session(
     assert (await database.read(sessions.get, session.id)).lease_worker == winners[0].worker_id
 
 
-async def test_of_two_processes_that_grab_at_once_one_gets_the_session(
+@pytest.mark.process
+async def test_of_two_concurrent_processes_one_gets_the_session(
     database: Database, session: Session, new_worker: NewWorker, spawn: Spawn
 ) -> None:
     children = [await spawn("take", session.id, await new_worker()) for _ in range(2)]
@@ -73,12 +79,12 @@ async def test_of_two_processes_that_grab_at_once_one_gets_the_session(
     assert holder in refused["message"]
 
 
-async def test_a_session_that_is_not_there_cannot_be_held(database: Database, worker: str) -> None:
+async def test_an_unknown_session_cannot_be_held(database: Database, worker: str) -> None:
     with pytest.raises(NotFound, match="hf-nobody"):
         await database.write(leases.take, "hf-nobody", worker)
 
 
-async def test_giving_back_what_one_no_longer_holds_changes_nothing(
+async def test_releasing_a_lost_lease_changes_nothing(
     database: Database, session: Session, new_worker: NewWorker
 ) -> None:
     old = await database.write(leases.take, session.id, await new_worker())
@@ -89,7 +95,7 @@ async def test_giving_back_what_one_no_longer_holds_changes_nothing(
     assert (await database.read(sessions.get, session.id)).lease_worker == new.worker_id
 
 
-async def test_no_time_limit_takes_a_session_from_the_living(
+async def test_a_lease_of_a_live_worker_never_expires(
     database: Database, session: Session, new_worker: NewWorker, clock: FakeClock
 ) -> None:
     lease = await database.write(leases.take, session.id, await new_worker())
@@ -103,7 +109,7 @@ async def test_no_time_limit_takes_a_session_from_the_living(
 # workers
 
 
-async def test_a_worker_is_what_was_registered(database: Database, clock: FakeClock) -> None:
+async def test_a_worker_is_stored_as_registered(database: Database, clock: FakeClock) -> None:
     identity = workers.Identity(host="box", boot="boot-7", pid=99, process_started="1234.5")
     await database.write(workers.register, "worker-1", "serve", identity, version="0.1.0", at=clock.now())
     worker = await database.read(workers.get, "worker-1")
@@ -114,35 +120,37 @@ async def test_a_worker_is_what_was_registered(database: Database, clock: FakeCl
     assert await database.read(workers.get, "worker-2") is None
 
 
-async def test_each_beat_counts_and_shows_as_the_heartbeat_of_what_is_held(
+async def test_each_heartbeat_counts_and_is_shown_with_the_held_sessions(
     database: Database, session: Session, worker: str, clock: FakeClock
 ) -> None:
     await database.write(leases.take, session.id, worker)
     for count in (1, 2, 3):
         clock.pass_seconds(15)
-        assert await database.write(workers.beat, worker, at=clock.now()) == count
+        assert await database.write(workers.record_heartbeat, worker, at=clock.now()) == count
 
     assert (await database.read(sessions.get, session.id)).last_heartbeat_at == clock.now()
-    listed = await database.read(sessions.list_page, sessions.EVERYTHING, limit=1)
+    listed = await database.read(session_list.list_page, session_list.EVERYTHING, limit=1)
     assert listed.sessions[0].last_heartbeat_at == clock.now()
 
 
-async def test_a_stalled_worker_says_so_until_it_is_not(database: Database, worker: str, clock: FakeClock) -> None:
-    await database.write(workers.beat, worker, at=clock.now(), stalled_since=clock.now())
+async def test_a_stalled_worker_is_reported_until_it_recovers(
+    database: Database, worker: str, clock: FakeClock
+) -> None:
+    await database.write(workers.record_heartbeat, worker, at=clock.now(), stalled_since=clock.now())
     assert (await database.read(workers.get, worker)).stalled_since == clock.now()
-    await database.write(workers.beat, worker, at=clock.now())
+    await database.write(workers.record_heartbeat, worker, at=clock.now())
 
     assert (await database.read(workers.get, worker)).stalled_since is None
 
 
-async def test_burying_a_worker_frees_all_it_held_and_nothing_else(
+async def test_declaring_a_worker_dead_releases_its_leases_and_nothing_else(
     database: Database, new_session: NewSession, new_worker: NewWorker, clock: FakeClock
 ) -> None:
     dead, living = await new_worker(), await new_worker()
     lost = [await database.write(leases.take, (await new_session()).id, dead) for _ in range(3)]
     kept = await database.write(leases.take, (await new_session()).id, living)
     free = await new_session()
-    freed = await database.write(workers.bury, dead, "the process is gone", at=clock.now())
+    freed = await database.write(workers.mark_dead, dead, "the process is gone", at=clock.now())
 
     assert sorted(freed) == sorted(lease.session_id for lease in lost)
     for lease in lost:
@@ -154,47 +162,70 @@ async def test_burying_a_worker_frees_all_it_held_and_nothing_else(
     assert (await database.read(sessions.get, free.id)).lease_worker is None
 
 
-async def test_burying_twice_finds_nothing_and_keeps_the_first_reason(
+async def test_declaring_a_worker_dead_twice_keeps_the_first_reason(
     database: Database, session: Session, worker: str, clock: FakeClock
 ) -> None:
     await database.write(leases.take, session.id, worker)
-    await database.write(workers.bury, worker, "first", at=clock.now())
+    await database.write(workers.mark_dead, worker, "first", at=clock.now())
 
-    assert await database.write(workers.bury, worker, "second", at=clock.now() + 1) == []
-    assert await database.write(workers.bury, "worker-nobody", "third", at=clock.now()) == []
-    buried = await database.read(workers.get, worker)
-    assert (buried.end_reason, buried.ended_at) == ("first", clock.now())
+    assert await database.write(workers.mark_dead, worker, "second", at=clock.now() + 1) == []
+    assert await database.write(workers.mark_dead, "worker-nobody", "third", at=clock.now()) == []
+    dead = await database.read(workers.get, worker)
+    assert (dead.end_reason, dead.ended_at) == ("first", clock.now())
 
 
-async def test_a_worker_that_was_buried_is_told_at_its_next_beat(database: Database, worker: str) -> None:
-    await database.write(workers.bury, worker, "no sign of life", at=1)
+async def test_a_worker_that_was_declared_dead_gets_an_error_at_its_next_heartbeat(
+    database: Database, worker: str
+) -> None:
+    await database.write(workers.mark_dead, worker, "no sign of life", at=1)
 
     with pytest.raises(Conflict, match=f"{worker} was declared dead"):
-        await database.write(workers.beat, worker, at=2)
+        await database.write(workers.record_heartbeat, worker, at=2)
     with pytest.raises(Conflict):
-        await database.write(workers.beat, "worker-nobody", at=2)
+        await database.write(workers.record_heartbeat, "worker-nobody", at=2)
 
 
-async def test_a_worker_that_was_buried_can_hold_nothing_any_more(
+async def test_a_worker_that_was_declared_dead_can_hold_nothing(
     database: Database, session: Session, worker: str, new_worker: NewWorker
 ) -> None:
-    await database.write(workers.bury, worker, "no sign of life", at=1)
+    await database.write(workers.mark_dead, worker, "no sign of life", at=1)
 
-    for stranger in (worker, "worker-nobody"):
-        with pytest.raises(Conflict, match=stranger):
-            await database.write(leases.take, session.id, stranger)
-    assert (await database.read(sessions.get, session.id)).lease_worker is None, "nobody would ever free it"
+    for unknown in (worker, "worker-nobody"):
+        with pytest.raises(Conflict, match=unknown):
+            await database.write(leases.take, session.id, unknown)
+    assert (await database.read(sessions.get, session.id)).lease_worker is None, "no worker would ever release it"
     await database.write(leases.take, session.id, await new_worker())
 
 
-async def test_the_living_are_listed_oldest_first_and_the_recent_newest_first(
+async def test_taking_a_session_returns_it_and_whether_input_waits(
+    database: Database, session: Session, worker: str, clock: FakeClock
+) -> None:
+    first = await database.write(sessions.take, session.id, worker)
+    await database.write(leases.release, first.lease)
+    await database.write(input_queue.request_stop, session.id, "turn-1", at=clock.now())
+    stopped = await database.write(sessions.take, session.id, worker)
+    await database.write(leases.release, stopped.lease)
+    said = UserSaid(turn_id="turn-2", parts=(Text("later"),))
+    await database.write(input_queue.put, session.id, Input("turn-2", "queue", said), at=clock.now())
+    second = await database.write(sessions.take, session.id, worker)
+    again = await database.write(sessions.take, session.id, worker)
+
+    assert (first.session.id, first.session.seq, first.session.hash) == (session.id, session.seq, session.hash)
+    assert first.session.summary == session.summary
+    assert first.session.lease_worker == worker
+    assert [taken.has_input for taken in (first, stopped, second)] == [False, False, True]
+    assert (again.lease, again.session) == (second.lease, None)
+    assert second.lease.token == first.lease.token + 2
+
+
+async def test_live_workers_are_listed_oldest_first_and_recent_ones_newest_first(
     database: Database, new_worker: NewWorker, clock: FakeClock
 ) -> None:
     made = []
     for _ in range(4):
         clock.pass_seconds(1)
         made.append(await new_worker())
-    await database.write(workers.bury, made[1], "gone", at=clock.now())
+    await database.write(workers.mark_dead, made[1], "gone", at=clock.now())
 
-    assert [worker.id for worker in await database.read(workers.alive)] == [made[0], made[2], made[3]]
-    assert [worker.id for worker in await database.read(workers.recent, 3)] == [made[3], made[2], made[1]]
+    assert [worker.id for worker in await database.read(workers.list_alive)] == [made[0], made[2], made[3]]
+    assert [worker.id for worker in await database.read(workers.list_recent, 3)] == [made[3], made[2], made[1]]

@@ -1,26 +1,27 @@
-"""Lists of sessions: every session is in them, in a plain order, page by page."""
+"""Lists of sessions: every session is listed, in a defined order, page by page."""
 
 import base64
 from pathlib import Path
 
 import pytest
 
+from holdfast.model.answer import Answer
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Quarantined, SessionOpened, TurnStarted
 from holdfast.model.session import Session
-from holdfast.store import approvals, leases, log, owners, sessions
 from holdfast.store.database import Database
-from holdfast.store.sessions import EVERYTHING, Filters
+from holdfast.store.repos import approvals, leases, log, ownership, session_list, sessions
+from holdfast.store.repos.session_list import EVERYTHING, SessionFilters
 from tests.contract.conftest import NewSession
 from tests.contract.logs import user
-from tests.contract.places import KINDS, new_place, open_place
+from tests.contract.store_urls import KINDS, new_place, open_place
 from tests.fakes.clock import FakeClock
 
 
-async def all_pages(database: Database, filters: Filters = EVERYTHING, limit: int = 7) -> list[Session]:
+async def all_pages(database: Database, filters: SessionFilters = EVERYTHING, limit: int = 7) -> list[Session]:
     found, cursor = [], None
     while True:
-        page = await database.read(sessions.list_page, filters, limit=limit, cursor=cursor)
+        page = await database.read(session_list.list_page, filters, limit=limit, cursor=cursor)
         assert len(page.sessions) == limit or page.next is None
         found += page.sessions
         cursor = page.next
@@ -28,13 +29,13 @@ async def all_pages(database: Database, filters: Filters = EVERYTHING, limit: in
             return found
 
 
-async def ids_of(database: Database, filters: Filters) -> set[str]:
+async def ids_of(database: Database, filters: SessionFilters) -> set[str]:
     return {session.id for session in await all_pages(database, filters)}
 
 
 @pytest.fixture
 async def odd_sessions(database: Database, new_session: NewSession, worker: str, clock: FakeClock) -> dict[str, str]:
-    """One session of every sort, by what is odd about it."""
+    """One session of every kind, by what is special about it."""
     made = {
         "plain": await new_session(),
         "api": await new_session(source="api", channel="api:key", model="openai:gpt"),
@@ -74,26 +75,26 @@ async def test_a_list_of_everything_is_the_whole_store(database: Database, odd_s
 @pytest.mark.parametrize(
     ("filters", "names"),
     [
-        (Filters(), "plain api pinned ended running interrupted quarantined"),
-        (Filters(sides=1), "plain api side pinned ended running interrupted quarantined"),
-        (Filters(trashed=1), "trashed"),
-        (Filters(trashed=1, sides=1), "trashed trashed-side"),
-        (Filters(source="api"), "api"),
-        (Filters(source="cron"), ""),
-        (Filters(channel="api:key"), "api"),
-        (Filters(model="openai:gpt"), "api"),
-        (Filters(pinned=1), "pinned"),
-        (Filters(pinned=0), "plain api ended running interrupted quarantined"),
-        (Filters(state="ended"), "ended"),
-        (Filters(state="running"), "running"),
-        (Filters(state="interrupted"), "interrupted"),
-        (Filters(state="quarantined"), "quarantined"),
-        (Filters(state="waiting"), "plain api pinned"),
-        (Filters(state="waiting", source="api", pinned=0), "api"),
+        (SessionFilters(), "plain api pinned ended running interrupted quarantined"),
+        (SessionFilters(sides=1), "plain api side pinned ended running interrupted quarantined"),
+        (SessionFilters(trashed=1), "trashed"),
+        (SessionFilters(trashed=1, sides=1), "trashed trashed-side"),
+        (SessionFilters(source="api"), "api"),
+        (SessionFilters(source="cron"), ""),
+        (SessionFilters(channel="api:key"), "api"),
+        (SessionFilters(model="openai:gpt"), "api"),
+        (SessionFilters(pinned=1), "pinned"),
+        (SessionFilters(pinned=0), "plain api ended running interrupted quarantined"),
+        (SessionFilters(state="ended"), "ended"),
+        (SessionFilters(state="running"), "running"),
+        (SessionFilters(state="interrupted"), "interrupted"),
+        (SessionFilters(state="quarantined"), "quarantined"),
+        (SessionFilters(state="waiting"), "plain api pinned"),
+        (SessionFilters(state="waiting", source="api", pinned=0), "api"),
     ],
 )
 async def test_each_filter_shows_what_it_says(
-    database: Database, odd_sessions: dict[str, str], filters: Filters, names: str
+    database: Database, odd_sessions: dict[str, str], filters: SessionFilters, names: str
 ) -> None:
     assert await ids_of(database, filters) == {odd_sessions[name] for name in names.split()}
 
@@ -102,7 +103,7 @@ async def test_the_state_in_a_list_is_the_state_of_the_session(
     database: Database, odd_sessions: dict[str, str]
 ) -> None:
     for state in ("running", "waiting", "interrupted", "quarantined", "ended"):
-        for session in await all_pages(database, Filters(state=state, trashed=2, sides=1)):
+        for session in await all_pages(database, SessionFilters(state=state, trashed=2, sides=1)):
             assert session.state == state
 
 
@@ -118,7 +119,7 @@ async def test_the_newest_activity_comes_first_over_many_pages(
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 30, 31, 1000])
-async def test_sessions_of_the_same_instant_are_each_listed_once(database: Database, limit: int) -> None:
+async def test_sessions_with_the_same_time_are_each_listed_once(database: Database, limit: int) -> None:
     for number in range(30):
         await database.write(sessions.create, f"hf-{number:020}", SessionOpened(source="chat"), at=5)
 
@@ -126,15 +127,15 @@ async def test_sessions_of_the_same_instant_are_each_listed_once(database: Datab
     assert listed == [f"hf-{number:020}" for number in reversed(range(30))]
 
 
-async def test_sessions_made_or_used_between_two_pages_disturb_none_of_the_others(
+async def test_sessions_created_or_used_between_two_pages_disturb_no_others(
     database: Database, new_session: NewSession, clock: FakeClock
 ) -> None:
     made = [await new_session() for _ in range(20)]
-    first = await database.read(sessions.list_page, EVERYTHING, limit=10)
+    first = await database.read(session_list.list_page, EVERYTHING, limit=10)
     clock.pass_seconds(1)
     await new_session()
     await database.write(sessions.pin, made[3].id, pinned=True, at=clock.now())
-    second = await database.read(sessions.list_page, EVERYTHING, limit=10, cursor=first.next)
+    second = await database.read(session_list.list_page, EVERYTHING, limit=10, cursor=first.next)
 
     assert [session.id for session in first.sessions] == [session.id for session in reversed(made[10:])]
     assert [session.id for session in second.sessions] == [
@@ -144,110 +145,108 @@ async def test_sessions_made_or_used_between_two_pages_disturb_none_of_the_other
 
 
 async def test_an_empty_store_has_an_empty_list(database: Database) -> None:
-    assert await database.read(sessions.list_page, EVERYTHING, limit=10) == sessions.Page([], None)
+    assert await database.read(session_list.list_page, EVERYTHING, limit=10) == session_list.SessionPage([], None)
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-async def test_a_page_of_no_length_is_refused(database: Database, session: Session, limit: int) -> None:
-    with pytest.raises(Invalid, match="at least one"):
-        await database.read(sessions.list_page, EVERYTHING, limit=limit)
+async def test_a_page_size_of_zero_is_refused(database: Database, session: Session, limit: int) -> None:
+    with pytest.raises(Invalid, match="at least 1"):
+        await database.read(session_list.list_page, EVERYTHING, limit=limit)
 
 
 async def test_a_cursor_of_another_list_is_refused(database: Database, odd_sessions: dict[str, str]) -> None:
-    page = await database.read(sessions.list_page, Filters(), limit=2)
+    page = await database.read(session_list.list_page, SessionFilters(), limit=2)
 
     with pytest.raises(Invalid, match="another list"):
-        await database.read(sessions.list_page, Filters(state="waiting"), limit=2, cursor=page.next)
+        await database.read(session_list.list_page, SessionFilters(state="waiting"), limit=2, cursor=page.next)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_cursor_of_another_store_is_refused(
     database: Database, odd_sessions: dict[str, str], tmp_path: Path, kind: str
 ) -> None:
-    page = await database.read(sessions.list_page, Filters(), limit=2)
-    stranger = await open_place(new_place(kind, tmp_path / "elsewhere"))
+    page = await database.read(session_list.list_page, SessionFilters(), limit=2)
+    unknown = await open_place(new_place(kind, tmp_path / "elsewhere"))
 
     with pytest.raises(Invalid, match="another store"):
-        await stranger.read(sessions.list_page, Filters(), limit=2, cursor=page.next)
-    await stranger.close()
+        await unknown.read(session_list.list_page, SessionFilters(), limit=2, cursor=page.next)
+    await unknown.close()
 
 
 @pytest.mark.parametrize("cursor", ["x", "garbage", "日本語", "AAAA", "\udcff", " ", "a" * 10_000, "YSBiIGM", "0" * 7])
-async def test_a_garbled_cursor_is_refused(database: Database, odd_sessions: dict[str, str], cursor: str) -> None:
+async def test_a_malformed_cursor_is_refused(database: Database, odd_sessions: dict[str, str], cursor: str) -> None:
     with pytest.raises(Invalid, match="cursor"):
-        await database.read(sessions.list_page, Filters(), limit=2, cursor=cursor)
+        await database.read(session_list.list_page, SessionFilters(), limit=2, cursor=cursor)
 
 
 @pytest.mark.parametrize("at", ["9" * 40, "-1", "0x10", "", "9" * 5_000, "1e9"])
-async def test_a_cursor_whose_time_was_tampered_with_is_refused(
+async def test_a_cursor_with_a_changed_time_is_refused(
     database: Database, odd_sessions: dict[str, str], at: str
 ) -> None:
-    page = await database.read(sessions.list_page, Filters(), limit=2)
+    page = await database.read(session_list.list_page, SessionFilters(), limit=2)
     mark, _, session_id = base64.urlsafe_b64decode(page.next + "==").decode().split(" ")
     forged = base64.urlsafe_b64encode(f"{mark} {at} {session_id}".encode()).decode()
 
     with pytest.raises(Invalid, match="cursor"):
-        await database.read(sessions.list_page, Filters(), limit=2, cursor=forged)
+        await database.read(session_list.list_page, SessionFilters(), limit=2, cursor=forged)
 
 
 async def test_reading_lists_changes_nothing(database: Database, odd_sessions: dict[str, str]) -> None:
     before = await all_pages(database)
     for _ in range(20):
-        await all_pages(database, Filters())
-        await all_pages(database, Filters(trashed=1))
+        await all_pages(database, SessionFilters())
+        await all_pages(database, SessionFilters(trashed=1))
 
     assert await all_pages(database) == before
 
 
-async def test_what_is_in_hand_is_found_among_all_others(
+async def test_active_sessions_are_found_among_all_others(
     database: Database, odd_sessions: dict[str, str], new_session: NewSession, worker: str
 ) -> None:
     owned = await new_session()
-    await database.write(owners.attach, owned.id, worker)
+    await database.write(ownership.attach, owned.id, worker)
 
-    found = await database.read(sessions.in_hand, 10)
+    found = await database.read(session_list.list_in_use, 10)
 
     names = {session_id: name for name, session_id in odd_sessions.items()} | {owned.id: "owned"}
     assert {names[session.id] for session in found} == {"running", "interrupted", "quarantined", "owned"}
     assert [session.id for session in found] == sorted((s.id for s in found), reverse=True), "the newest come first"
-    assert len(await database.read(sessions.in_hand, 2)) == 2
+    assert len(await database.read(session_list.list_in_use, 2)) == 2
 
 
-async def test_questions_of_all_sessions_are_listed_the_oldest_first(
-    database: Database, new_session: NewSession
-) -> None:
+async def test_questions_of_all_sessions_are_listed_oldest_first(database: Database, new_session: NewSession) -> None:
     made = [await new_session() for _ in range(3)]
     for number, session in enumerate(made):
         await database.write(approvals.ask, session.id, "turn-1", "call-1", "May I?", at=10 - number)
-    await database.write(approvals.answer, made[1].id, "turn-1", "call-1", allowed=True, by="me", at=20)
+    await database.write(approvals.answer, made[1].id, "turn-1", "call-1", answer=Answer(allowed=True), by="me", at=20)
 
-    found = await database.read(approvals.every_open, 10)
+    found = await database.read(approvals.list_all_unanswered, 10)
 
     assert [one.session_id for one in found] == [made[2].id, made[0].id]
-    assert len(await database.read(approvals.every_open, 1)) == 1
+    assert len(await database.read(approvals.list_all_unanswered, 1)) == 1
 
 
 @pytest.mark.parametrize(
     "filters",
     [
         EVERYTHING,
-        Filters(),
-        Filters(state="quarantined"),
-        Filters(pinned=1),
-        Filters(trashed=1),
-        Filters(source="api"),
-        Filters(model="nobody:nothing"),
-        Filters(sides=1, state="waiting"),
+        SessionFilters(),
+        SessionFilters(state="quarantined"),
+        SessionFilters(pinned=1),
+        SessionFilters(trashed=1),
+        SessionFilters(source="api"),
+        SessionFilters(model="nobody:nothing"),
+        SessionFilters(sides=1, state="waiting"),
     ],
 )
 async def test_a_list_of_rare_sessions_is_the_same_list(
-    database: Database, odd_sessions: dict[str, str], filters: Filters
+    database: Database, odd_sessions: dict[str, str], filters: SessionFilters
 ) -> None:
-    usual = (await database.read(sessions.list_page, filters, limit=100, rare=False)).sessions
+    usual = (await database.read(session_list.list_page, filters, limit=100, rare=False)).sessions
     found: list[Session] = []
     cursor: str | None = None
     while cursor is not None or not found:
-        page = await database.read(sessions.list_page, filters, limit=3, cursor=cursor, rare=True)
+        page = await database.read(session_list.list_page, filters, limit=3, cursor=cursor, rare=True)
         found += page.sessions
         cursor = page.next
         if cursor is None:
@@ -255,5 +254,5 @@ async def test_a_list_of_rare_sessions_is_the_same_list(
 
     assert [one.id for one in found] == [one.id for one in usual]
     assert [one.id for one in await all_pages(database, filters, limit=3)] == [one.id for one in usual]
-    every = (await database.read(sessions.list_page, EVERYTHING, limit=100, rare=False)).sessions
-    assert {one.id for one in every if sessions.fits(one, filters)} == {one.id for one in usual}
+    every = (await database.read(session_list.list_page, EVERYTHING, limit=100, rare=False)).sessions
+    assert {one.id for one in every if session_list.matches_filters(one, filters)} == {one.id for one in usual}

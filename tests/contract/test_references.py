@@ -5,8 +5,8 @@ import pytest
 from holdfast.model.errors import Ambiguous, Conflict, NotFound
 from holdfast.model.event import SessionOpened
 from holdfast.model.session import Session
-from holdfast.store import aliases, sessions
 from holdfast.store.database import Database
+from holdfast.store.repos import aliases, sessions
 from tests.contract.conftest import NewSession
 from tests.fakes.clock import FakeClock
 
@@ -24,7 +24,20 @@ async def test_an_alias_finds_its_session(database: Database, session: Session) 
     assert (await database.read(sessions.resolve, "20260101_old_id")).session == session
 
 
-async def test_a_title_finds_the_session_used_last_and_tells_of_the_others(
+async def test_an_alias_and_a_channel_are_looked_up_together(database: Database, new_session: NewSession) -> None:
+    named, current = await new_session(), await new_session()
+    await database.write(aliases.add, "old-id", named.id, at=1)
+    await database.write(aliases.set_channel_session, "chat", current.id, at=1)
+
+    async def find(alias: str | None, channel: str | None) -> tuple[str | None, str | None]:
+        return await database.write(aliases.find_alias_and_channel, alias, channel)
+
+    assert await find("old-id", "chat") == (named.id, current.id)
+    assert await find(None, "chat") == (None, current.id)
+    assert await find("chat", None) == (None, None)
+
+
+async def test_a_title_finds_the_most_recent_session_and_counts_the_others(
     database: Database, new_session: NewSession, clock: FakeClock
 ) -> None:
     first, second, third = [await new_session(title="Plans") for _ in range(3)]
@@ -49,7 +62,7 @@ async def test_a_title_must_be_exact(database: Database, new_session: NewSession
 
 
 @pytest.mark.parametrize("ref", ["hf-0123456", "hf-012", "012345", "hf-0123456789abcdefghj"])
-async def test_the_beginning_of_an_id_finds_its_session(database: Database, new_session: NewSession, ref: str) -> None:
+async def test_a_prefix_of_an_id_finds_its_session(database: Database, new_session: NewSession, ref: str) -> None:
     session = await new_session("hf-0123456789abcdefghjk")
     await new_session("hf-00000000000000000000")
     found = await database.read(sessions.resolve, ref)
@@ -57,7 +70,7 @@ async def test_the_beginning_of_an_id_finds_its_session(database: Database, new_
     assert (found.session, found.by) == (session, "prefix")
 
 
-async def test_a_beginning_that_fits_several_ids_names_them(database: Database, new_session: NewSession) -> None:
+async def test_an_ambiguous_prefix_names_the_candidates(database: Database, new_session: NewSession) -> None:
     one, two = await new_session("hf-01234500000000000001"), await new_session("hf-01234500000000000002")
     await new_session("hf-01234600000000000003")
 
@@ -67,7 +80,7 @@ async def test_a_beginning_that_fits_several_ids_names_them(database: Database, 
 
 
 @pytest.mark.parametrize("ref", ["", "h", "hf-", "hf-01", "01234"])
-async def test_too_short_a_beginning_finds_nothing_and_says_what_is_needed(
+async def test_a_prefix_that_is_too_short_finds_nothing_and_says_what_is_needed(
     database: Database, new_session: NewSession, ref: str
 ) -> None:
     await new_session("hf-0123456789abcdefghjk")
@@ -77,7 +90,7 @@ async def test_too_short_a_beginning_finds_nothing_and_says_what_is_needed(
 
 
 @pytest.mark.parametrize("ref", ["hf-zzzzzz", "no such title", "hf-0123456789abcdefghjkk", "hf-______", "hf-%%%%%%"])
-async def test_what_nobody_is_called_is_not_found(database: Database, new_session: NewSession, ref: str) -> None:
+async def test_an_unknown_reference_is_not_found(database: Database, new_session: NewSession, ref: str) -> None:
     await new_session("hf-0123456789abcdefghjk")
 
     with pytest.raises(NotFound, match="no session"):
@@ -87,12 +100,12 @@ async def test_what_nobody_is_called_is_not_found(database: Database, new_sessio
 @pytest.mark.parametrize(
     "ref", ["nul\0byte", "\udcff\udcfe from a command line", "\ud83d", "日本語日本語", "x" * 100_000]
 )
-async def test_a_reference_that_is_no_text_or_no_sense_is_simply_not_found(database: Database, ref: str) -> None:
+async def test_an_invalid_reference_is_not_found(database: Database, ref: str) -> None:
     with pytest.raises(NotFound):
         await database.read(sessions.resolve, ref)
 
 
-async def test_a_session_in_the_trash_is_found_by_whole_names_only_and_only_on_request(
+async def test_a_session_in_the_trash_is_found_by_full_names_only_and_only_on_request(
     database: Database, new_session: NewSession
 ) -> None:
     session = await new_session("hf-0123456789abcdefghjk", title="Plans")
@@ -108,9 +121,7 @@ async def test_a_session_in_the_trash_is_found_by_whole_names_only_and_only_on_r
             await database.read(sessions.resolve, ref, trashed=True)
 
 
-async def test_an_id_wins_over_an_alias_over_a_title_over_a_beginning(
-    database: Database, new_session: NewSession
-) -> None:
+async def test_an_id_precedes_an_alias_a_title_and_a_prefix(database: Database, new_session: NewSession) -> None:
     by_id = await new_session("hf-01234500000000000001")
     titled = await new_session(title=by_id.id)
     assert (await database.read(sessions.resolve, by_id.id)).session == by_id
@@ -126,7 +137,7 @@ async def test_an_id_wins_over_an_alias_over_a_title_over_a_beginning(
 # aliases
 
 
-async def test_the_first_meaning_of_an_alias_stands(database: Database, new_session: NewSession) -> None:
+async def test_an_alias_keeps_its_first_session(database: Database, new_session: NewSession) -> None:
     first, second = await new_session(), await new_session()
     await database.write(aliases.add, "old-id", first.id, at=1)
     await database.write(aliases.add, "old-id", first.id, at=2)
@@ -143,7 +154,7 @@ async def test_a_session_may_have_many_aliases(database: Database, new_session: 
         await database.write(aliases.add, alias, session.id, at=1)
     await database.write(aliases.add, "d", other.id, at=1)
 
-    assert await database.read(aliases.of_session, session.id) == ["a", "b", "c"]
+    assert await database.read(aliases.list_by_session, session.id) == ["a", "b", "c"]
 
 
 # channels
@@ -151,11 +162,11 @@ async def test_a_session_may_have_many_aliases(database: Database, new_session: 
 
 async def test_a_channel_points_to_its_current_session(database: Database, new_session: NewSession) -> None:
     first, second = await new_session(), await new_session()
-    assert await database.read(aliases.current, "telegram:1:2") is None
+    assert await database.read(aliases.get_channel_session, "telegram:1:2") is None
 
     for session in (first, second, first):
-        await database.write(aliases.point, "telegram:1:2", session.id, at=1)
-        assert await database.read(aliases.current, "telegram:1:2") == session.id
+        await database.write(aliases.set_channel_session, "telegram:1:2", session.id, at=1)
+        assert await database.read(aliases.get_channel_session, "telegram:1:2") == session.id
 
 
 async def test_a_channel_without_a_session_gets_one_and_keeps_it(database: Database) -> None:
@@ -171,12 +182,10 @@ async def test_a_channel_without_a_session_gets_one_and_keeps_it(database: Datab
     assert (other.id, other.summary.channel) == ("hf-3", "telegram:1:3")
 
 
-async def test_a_channel_goes_on_with_the_session_it_was_pointed_to(
-    database: Database, new_session: NewSession
-) -> None:
+async def test_a_channel_continues_with_the_session_it_was_given(database: Database, new_session: NewSession) -> None:
     opened = SessionOpened(source="gateway", channel="telegram:1:2")
     await database.write(sessions.create_for_channel, "hf-1", opened, at=1)
     session = await new_session(channel="telegram:1:2")
-    await database.write(aliases.point, "telegram:1:2", session.id, at=2)
+    await database.write(aliases.set_channel_session, "telegram:1:2", session.id, at=2)
 
     assert await database.write(sessions.create_for_channel, "hf-3", opened, at=3) == (session, False)

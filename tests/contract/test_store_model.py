@@ -1,4 +1,4 @@
-"""Random calls, played to a real store and to plain dictionaries, which must agree after every step."""
+"""Random calls to a real store and to plain dictionaries, which must agree after every step."""
 
 import asyncio
 import tempfile
@@ -40,11 +40,12 @@ from holdfast.model.event import (
 from holdfast.model.message import Text
 from holdfast.model.session import Session
 from holdfast.model.times import SECOND
-from holdfast.store import aliases, keys, leases, log, sessions, workers
 from holdfast.store.database import Transaction
-from holdfast.store.leases import Lease
+from holdfast.store.repos import aliases, idempotency, leases, log, session_list, session_pruning, sessions, workers
+from holdfast.store.repos.leases import Lease
 from tests.contract.logs import model, user
-from tests.contract.places import KINDS, new_place, open_place
+from tests.contract.store_urls import KINDS, new_place, open_place
+from tests.fakes.forks import fork_session
 
 IDENTITY = workers.Identity(host="here", boot="boot-1", pid=1, process_started="1")
 TURNS = ("turn-1", "turn-2")
@@ -61,7 +62,7 @@ EVENTS = st.one_of(
 
 @dataclass
 class Sheet:
-    """What a session should be, kept by hand."""
+    """The expected state of a session."""
 
     events: list[Event] = field(default_factory=list)
     updated: int = 0
@@ -100,7 +101,7 @@ class Sheet:
                     self.pinned, self.trashed, self.ended, self.open_turn = False, None, None, None
 
     def closing(self) -> list[Event]:
-        """What closes the open turn, if there is one."""
+        """The events that close the open turn, if there is one."""
         if self.open_turn is None:
             return []
         reason = "the session was left in mid-turn"
@@ -120,11 +121,11 @@ def without_hash(event: Event) -> Event:
 
 
 def everything(tx: Transaction) -> tuple[list[Session], dict[str, list[Event]], dict[str, str | None], dict[str, int]]:
-    """The list of sessions, their logs, proved, their drafts, and the beats of the living, all of one moment."""
-    listed = sessions.list_page(tx, sessions.EVERYTHING, limit=100).sessions
-    logs = {one.id: [without_hash(entry.event) for entry in log.read_whole(tx, one)] for one in listed}
-    drafts = {one.id: draft.body if (draft := log.draft(tx, one.id)) else None for one in listed}
-    return listed, logs, drafts, {worker.id: worker.beat for worker in workers.alive(tx)}
+    """The sessions, their verified logs, their drafts, and the heartbeats of live workers, in one snapshot."""
+    listed = session_list.list_page(tx, session_list.EVERYTHING, limit=100).sessions
+    logs = {one.id: [without_hash(entry.event) for entry in log.read_complete(tx, one)] for one in listed}
+    drafts = {one.id: draft.body if (draft := log.get_draft(tx, one.id)) else None for one in listed}
+    return listed, logs, drafts, {worker.id: worker.beat for worker in workers.list_alive(tx)}
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -137,7 +138,7 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.place = new_place(self.kind, Path(self.folder.name))
+        self.place = new_place(self.kind, Path(self.folder.name), migrated=True)
         self.runner = asyncio.Runner()
         self.database = self.runner.run(open_place(self.place))
         self.now = 1_000 * SECOND
@@ -153,7 +154,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def write(self, expected: type[HoldfastError] | None, work: Callable, *args: object, **kwargs: object) -> object:
-        """Do it, and see it fail as the dictionaries say it should."""
+        """Do it, and check that it fails as the dictionaries predict."""
         if expected is None:
             return self.runner.run(self.database.write(work, *args, **kwargs))
         with pytest.raises(expected) as caught:
@@ -169,7 +170,7 @@ class StoreMachine(RuleBasedStateMachine):
             return NotFound
         return Busy if self.sheets[name].holder is not None else None
 
-    # How each example begins: two workers, two sessions, one of them held.
+    # The start of each example: two workers, two sessions, one of them held.
 
     @initialize(target=living)
     def begin(self) -> object:
@@ -261,7 +262,7 @@ class StoreMachine(RuleBasedStateMachine):
         sheet = self.sheets.get(name)
         ripe = sheet is not None and sheet.trashed is not None and sheet.trashed < self.now
         gone = bool(ripe and not sheet.pinned and sheet.holder is None)
-        assert self.write(None, sessions.prune, name, before=self.now) == gone
+        assert self.write(None, session_pruning.prune, name, before=self.now) == gone
         if gone:
             del self.sheets[name]
             self.aliases = {alias: target for alias, target in self.aliases.items() if target != name}
@@ -272,7 +273,7 @@ class StoreMachine(RuleBasedStateMachine):
         sheet = self.sheets.get(parent)
         error = NotFound if sheet is None else Invalid if name in self.sheets else None
         upto = 1 if sheet is None else max(1, round(share * len(sheet.events)))
-        self.write(error, sessions.fork, parent, name, at=self.now, at_seq=upto)
+        self.write(error, fork_session, parent, name, at=self.now, at_seq=upto)
         if sheet is None or error is not None:
             return
         self.sheets[name] = fork = Sheet()
@@ -299,13 +300,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(worker=living)
     def beat(self, worker: str) -> None:
-        self.write(None if self.alive[worker] else DeclaredDead, workers.beat, worker, at=self.now)
+        self.write(None if self.alive[worker] else DeclaredDead, workers.record_heartbeat, worker, at=self.now)
         self.beats[worker] += self.alive[worker]
 
     @rule(worker=living)
-    def bury(self, worker: str) -> None:
+    def declare_dead(self, worker: str) -> None:
         held = {name for name, sheet in self.sheets.items() if sheet.holder == worker}
-        assert set(self.write(None, workers.bury, worker, "gone", at=self.now)) == held
+        assert set(self.write(None, workers.mark_dead, worker, "gone", at=self.now)) == held
         self.alive[worker] = False
         for name in held:
             self.sheets[name].holder = None
@@ -352,13 +353,13 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(lease=held, body=st.text("ab", min_size=1, max_size=3))
     def keep_draft(self, lease: Lease, body: str) -> None:
         stands = self.stands(lease)
-        self.write(None if stands else LeaseLost, log.keep_draft, lease, log.Draft(DRAFTED, body, self.now))
+        self.write(None if stands else LeaseLost, log.save_draft, lease, log.ReplyDraft(DRAFTED, body, self.now))
         if stands:
             self.sheets[lease.session_id].draft = body
 
     @rule(name=NAMES)
     def drop_draft(self, name: str) -> None:
-        self.write(None, log.drop_draft, name)
+        self.write(None, log.delete_draft, name)
         if name in self.sheets:
             self.sheets[name].draft = None
 
@@ -383,7 +384,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         known = self.keys.setdefault((name, key), (request, turn))
         error = None if known[0] == request else KeyReused
-        found = self.write(error, keys.claim, name, "me", key, request=request, turn_id=turn, at=self.now)
+        found = self.write(error, idempotency.claim, name, "me", key, request=request, turn_id=turn, at=self.now)
         assert found == (known[1] if error is None else None)
 
     @rule(ref=TITLES | st.sampled_from(["old-1", "old-2"]) | NAMES)
@@ -401,7 +402,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert found.session.id == (name or max(titled)[1])
             assert found.others == (0 if name else len(titled) - 1)
 
-    # What must be true after every step.
+    # Invariants after every step.
 
     @invariant()
     def the_store_holds_what_the_dictionaries_hold(self) -> None:
@@ -425,7 +426,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert summary.tokens_in == sum(e.usage.tokens_in for e in sheet.events if isinstance(e, ModelSaid))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_store_does_what_plain_dictionaries_would(kind: str) -> None:
+def test_a_store_behaves_like_plain_dictionaries(kind: str) -> None:
     machine = type("Machine", (StoreMachine,), {"kind": kind})
     run_state_machine_as_test(machine, settings=settings(max_examples=30, stateful_step_count=30))

@@ -4,9 +4,9 @@ import os
 import pytest
 
 from holdfast.model.errors import Invalid
-from holdfast.model.tool import Output, Scene
-from holdfast.tools.builtin import builtin
-from holdfast.tools.registry import Toolbox
+from holdfast.model.tool import ToolContext, ToolOutput
+from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.toolbox import Toolbox
 
 GOOD = {
     "terminal": {"command": "true"},
@@ -35,13 +35,13 @@ TYPES = {"string", "integer", "number", "boolean", "array", "object"}
 
 @pytest.fixture
 def toolbox():
-    return Toolbox(builtin({"PATH": os.defpath}))
+    return Toolbox(builtin_tools({"PATH": os.defpath}))
 
 
 @pytest.fixture
 def scene(tmp_path):
     (tmp_path / "a.txt").write_text("one\n")
-    return Scene(session_id="s", turn_id="t", call_id="c", workdir=tmp_path, files=tmp_path / "files")
+    return ToolContext(session_id="s", turn_id="t", call_id="c", workdir=tmp_path, files=tmp_path / "files")
 
 
 def test_the_builtin_tools_are_those_of_the_contract(toolbox):
@@ -50,7 +50,7 @@ def test_the_builtin_tools_are_those_of_the_contract(toolbox):
 
 @pytest.mark.parametrize("name", PARAMETERS)
 class TestTool:
-    def test_its_parameters_are_an_object_that_takes_nothing_else(self, toolbox, name):
+    def test_its_parameters_are_a_closed_object(self, toolbox, name):
         parameters = toolbox.get(name).spec.parameters
 
         assert parameters["type"] == "object"
@@ -59,13 +59,13 @@ class TestTool:
         assert all(each["type"] in TYPES and each["description"] for each in parameters["properties"].values())
         assert json.loads(json.dumps(parameters)) == parameters
 
-    def test_its_description_is_a_text_for_the_model(self, toolbox, name):
+    def test_its_description_is_text_for_the_model(self, toolbox, name):
         description = toolbox.get(name).spec.description
 
         assert len(description) > 100
         assert description == description.strip()
 
-    def test_it_is_declared_whether_it_may_be_run_again(self, toolbox, name):
+    def test_it_declares_whether_it_may_run_again(self, toolbox, name):
         assert toolbox.get(name).repeatable is (name in REPEATABLE)
 
     @pytest.mark.parametrize("raw", ["", "[]", "{", "{}", '{"no_such_parameter": 1}'])
@@ -79,17 +79,19 @@ class TestTool:
                 toolbox.parse(name, json.dumps({**GOOD[name], parameter: {"a": 1}}))
             assert f"`{parameter}` must be" in str(refused.value)
 
-    async def test_a_call_says_something_and_says_that_it_worked(self, toolbox, name, scene):
+    @pytest.mark.process
+    async def test_a_call_returns_output_and_success(self, toolbox, name, scene):
         arguments = toolbox.parse(name, json.dumps(GOOD[name]))
         tool = toolbox.get(name)
 
-        assert tool.risk(arguments) is None
+        assert tool.risk(arguments, scene) == ()
         output = await tool.run(arguments, scene)
-        assert isinstance(output, Output)
+        assert isinstance(output, ToolOutput)
         assert output.ok
         assert output.parts
 
-    async def test_a_failure_is_an_output_and_no_exception(self, toolbox, name, scene):
+    @pytest.mark.process
+    async def test_a_failure_is_an_output_and_not_an_exception(self, toolbox, name, scene):
         arguments = toolbox.parse(name, json.dumps(FAILING[name]))
 
         output = await toolbox.get(name).run(arguments, scene)

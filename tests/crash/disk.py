@@ -1,10 +1,11 @@
-"""A small disk of its own for a test: an ext4 file system in a file, which can be filled up or lose its power."""
+"""A small disk for one test: an ext4 file system in a file, which can be filled up or lose its power."""
 
 import fcntl
 import os
 import shutil
 import struct
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.crash.programs import LIMIT_SECONDS
 FS_IOC_SHUTDOWN = 0x8004587D
 WITHOUT_FLUSHING_ITS_JOURNAL = 2
 MEGABYTE = 1024 * 1024
+ON_DISK = "/var/tmp"
 TOOLS = ("mkfs.ext4", "mount", "umount")
 PLACES = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
@@ -39,30 +41,29 @@ class Disk:
         self.point.mkdir()
         with self._image.open("wb") as image:
             image.truncate(megabytes * MEGABYTE)
-        _do("mkfs.ext4", "-q", "-F", "-m", "0", str(self._image))
+        _run("mkfs.ext4", "-q", "-F", "-m", "0", str(self._image))
 
     @property
     def home(self) -> Path:
         return self.point / "home"
 
     def mount(self) -> None:
-        _do("mount", "-o", "loop", str(self._image), str(self.point))
+        _run("mount", "-o", "loop", str(self._image), str(self.point))
 
     def unmount(self) -> None:
         if self.point.is_mount():
-            _do("umount", str(self.point))
+            _run("umount", str(self.point))
 
     def abandon(self) -> None:
-        """Get rid of it, whoever still uses it."""
+        """Detach it even if it is in use."""
         if self.point.is_mount():
-            _do("umount", "-l", str(self.point))
+            _run("umount", "-l", str(self.point))
 
     def cut_power(self) -> None:
-        """What has not reached the disk by now never will; all that is tried from now on fails.
+        """Drop all data that has not reached the disk; every later operation fails.
 
-        The next mount is of a copy. Whoever makes a mount namespace meanwhile (another test's network, a
-        browser's sandbox) holds on to the file system that was switched off, and one that is held is not
-        mounted afresh: it comes back as dead as it was.
+        The next mount is of a copy. A mount namespace created meanwhile (the network of another test, the sandbox of a
+        browser) keeps the file system that was shut down in use, and mounting it again would return it in that state.
         """
         descriptor = os.open(self.point, os.O_RDONLY)
         try:
@@ -75,19 +76,20 @@ class Disk:
 
 
 @contextmanager
-def mounted(folder: Path, megabytes: int) -> Iterator[Disk]:
-    """A disk that is gone afterwards, whatever happened."""
+def mounted(megabytes: int) -> Iterator[Disk]:
+    """Mount a disk and always remove it afterwards. Its image is on a real disk, not on the RAM disk of `make test`."""
     need_disks()
-    disk = Disk(folder, megabytes)
-    disk.mount()
-    try:
-        yield disk
-        disk.unmount()
-    finally:
-        disk.abandon()
+    with tempfile.TemporaryDirectory(prefix="holdfast-disk-", dir=ON_DISK) as folder:
+        disk = Disk(Path(folder), megabytes)
+        disk.mount()
+        try:
+            yield disk
+            disk.unmount()
+        finally:
+            disk.abandon()
 
 
-def _do(*command: str) -> None:
+def _run(*command: str) -> None:
     tool = shutil.which(command[0], path=PLACES)
     assert tool is not None, f"{command[0]} is not installed"
     done = subprocess.run([tool, *command[1:]], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)

@@ -1,4 +1,4 @@
-"""Starts the programs of this folder as real processes, hears what they say, and never leaves one behind."""
+"""Starts the programs of this folder as real processes, collects their output, and always ends them."""
 
 import os
 import signal
@@ -11,22 +11,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from tests.crash.say import Line, heard
+from tests.crash.output import Line, parse_lines
 
 ROOT = Path(__file__).parents[2]
 LIMIT_SECONDS = 60.0
-"""How long any single thing may take before it counts as hung."""
+"""How long one step may take before the test fails."""
 POLL_SECONDS = 0.01
 
 
 class Hung(AssertionError):
-    """What was waited for did not come."""
+    """The expected state did not occur in time."""
 
 
 def wait_until(
     true: Callable[[], bool], what: str, limit: float = LIMIT_SECONDS, *, every: float = POLL_SECONDS
 ) -> None:
-    """For states of the machine that ring no bell."""
+    """Poll for a state that sends no notification."""
     end = time.monotonic() + limit
     while not true():
         if time.monotonic() > end:
@@ -35,12 +35,12 @@ def wait_until(
 
 
 class Process:
-    """A process with its two outputs collected; leaving the `with` block kills it if it still lives."""
+    """A process whose two outputs are collected. The end of the `with` block kills it if it still runs."""
 
     def __init__(self, *command: str, stdin: int = subprocess.PIPE) -> None:
         self.command = command
-        self._heard = threading.Condition()
-        self._said: dict[str, str] = {"stdout": "", "stderr": ""}
+        self._changed = threading.Condition()
+        self._output: dict[str, str] = {"stdout": "", "stderr": ""}
         self._open = 2
         self._popen = subprocess.Popen(
             command,
@@ -50,63 +50,67 @@ class Process:
             cwd=ROOT,
             bufsize=0,
         )
-        self._ears = [
-            threading.Thread(target=self._hear, args=(name, getattr(self._popen, name)), daemon=True)
-            for name in self._said
+        self._readers = [
+            threading.Thread(target=self._read, args=(name, getattr(self._popen, name)), daemon=True)
+            for name in self._output
         ]
-        for ear in self._ears:
-            ear.start()
+        for reader in self._readers:
+            reader.start()
 
-    def _hear(self, name: str, pipe: IO[bytes]) -> None:
+    def _read(self, name: str, pipe: IO[bytes]) -> None:
         while chunk := os.read(pipe.fileno(), 65536):
-            with self._heard:
-                self._said[name] += chunk.decode("utf-8", "replace")
-                self._heard.notify_all()
-        with self._heard:
+            with self._changed:
+                self._output[name] += chunk.decode("utf-8", "replace")
+                self._changed.notify_all()
+        with self._changed:
             self._open -= 1
-            self._heard.notify_all()
+            self._changed.notify_all()
 
     @property
     def pid(self) -> int:
         return self._popen.pid
 
     @property
-    def words(self) -> str:
-        return self._said["stdout"]
+    def has_ended(self) -> bool:
+        return self._popen.poll() is not None
 
     @property
-    def complaints(self) -> str:
-        return self._said["stderr"]
+    def stdout(self) -> str:
+        return self._output["stdout"]
+
+    @property
+    def stderr(self) -> str:
+        return self._output["stderr"]
 
     def lines(self) -> list[Line]:
-        """All that was said so far, but for a line that is not complete."""
-        with self._heard:
-            return heard(self._said["stdout"])
+        """Every complete line of its output so far."""
+        with self._changed:
+            return parse_lines(self._output["stdout"])
 
-    def wait_for_words(self, words: str, output: str = "stdout", *, times: int = 1) -> bool:
-        """Whether the words were said so often before the process fell silent for ever."""
+    def wait_for_output(self, text: str, output: str = "stdout", *, times: int = 1) -> bool:
+        """Wait until the text occurs that often, or both outputs are closed. Return whether it does."""
 
-        def said() -> bool:
-            return self._said[output].count(words) >= times
+        def found() -> bool:
+            return self._output[output].count(text) >= times
 
-        with self._heard:
-            if not self._heard.wait_for(lambda: said() or self._open == 0, LIMIT_SECONDS):
-                raise Hung(f"{self.command}: neither ended nor said {words!r}; it said {self._said}")
-            return said()
+        with self._changed:
+            if not self._changed.wait_for(lambda: found() or self._open == 0, LIMIT_SECONDS):
+                raise Hung(f"{self.command}: neither ended nor wrote {text!r}; it wrote {self._output}")
+            return found()
 
     def wait_for_line(self, **fields: object) -> Line:
-        """The first line that has these fields."""
+        """Wait for the first line with these fields."""
 
         def found() -> list[Line]:
-            return [line for line in heard(self._said["stdout"]) if fields.items() <= line.items()]
+            return [line for line in parse_lines(self._output["stdout"]) if fields.items() <= line.items()]
 
-        with self._heard:
-            self._heard.wait_for(lambda: found() or self._open == 0, LIMIT_SECONDS)
+        with self._changed:
+            self._changed.wait_for(lambda: found() or self._open == 0, LIMIT_SECONDS)
             if not found():
-                raise Hung(f"{self.command}: never said {fields}; it said {self._said}")
+                raise Hung(f"{self.command}: never wrote {fields}; it wrote {self._output}")
             return found()[0]
 
-    def tell(self, text: str) -> None:
+    def send(self, text: str) -> None:
         assert self._popen.stdin is not None
         self._popen.stdin.write(text.encode() + b"\n")
 
@@ -114,22 +118,22 @@ class Process:
         self._popen.send_signal(number)
 
     def wait(self, limit: float = LIMIT_SECONDS) -> int:
-        """Its exit code, once all it said has been heard."""
+        """Wait for its end and all its output; return the exit code."""
         try:
             code = self._popen.wait(limit)
         except subprocess.TimeoutExpired as e:
-            raise Hung(f"{self.command} did not end within {limit:.0f} s; it said {self._said}") from e
-        for ear in self._ears:
-            ear.join(limit)
+            raise Hung(f"{self.command} did not end within {limit:.0f} s; it wrote {self._output}") from e
+        for reader in self._readers:
+            reader.join(limit)
         return code
 
     def interrupt(self) -> None:
-        """As with Ctrl-C; wait until it has ended."""
+        """Send SIGINT and wait for its end."""
         self._popen.send_signal(signal.SIGINT)
         self.wait()
 
     def kill(self) -> None:
-        """As a power user, an OOM killer or a supervisor does it."""
+        """Send SIGKILL and wait for its end."""
         self._popen.kill()
         self.wait()
 
@@ -140,15 +144,15 @@ class Process:
         if self._popen.poll() is None:
             self._popen.kill()
         self._popen.wait(LIMIT_SECONDS)
-        for ear in self._ears:
-            ear.join(LIMIT_SECONDS)
+        for reader in self._readers:
+            reader.join(LIMIT_SECONDS)
         for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             if pipe is not None:
                 pipe.close()
 
 
 class InTerminal(Process):
-    """A process, or a shell that starts it, as the leader of a session with a terminal of its own."""
+    """A process, or a shell that starts it, as the leader of a session with its own terminal."""
 
     def __init__(self, *command: str) -> None:
         self._ours, theirs = os.openpty()
@@ -156,7 +160,7 @@ class InTerminal(Process):
         os.close(theirs)
 
     def hang_up(self) -> None:
-        """Close the terminal's window."""
+        """Close the terminal."""
         if self._ours >= 0:
             os.close(self._ours)
             self._ours = -1
@@ -167,7 +171,7 @@ class InTerminal(Process):
 
 
 def command(name: str, *arguments: object) -> list[str]:
-    """How to run a module of this folder by this interpreter."""
+    """The command that runs a module of this folder with this interpreter."""
     return [sys.executable, "-m", f"tests.crash.{name}", *map(str, arguments)]
 
 

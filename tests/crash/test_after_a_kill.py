@@ -1,4 +1,4 @@
-"""A session whose process was killed is nobody's: the next command has it at once, with no sweep in between."""
+"""A session whose process was killed is free: the next command can use it at once, without a sweep."""
 
 import asyncio
 import json
@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.model.event import Event, TurnEnded, UserSaid
 from holdfast.model.message import text_of
-from holdfast.store import sessions
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import session_list
+from holdfast.store.sqlite.driver import open_sqlite
 from tests.crash.test_run_storm import command
 from tests.crash.test_signals import asked, events_of, start
 from tests.fakes.openai_server import OpenAiServer, hang, say
@@ -27,7 +27,7 @@ async def killed_in_mid_turn(home: Path, server: OpenAiServer) -> None:
 
 
 async def holdfast(home: Path, server: OpenAiServer, *args: str) -> str:
-    """What a command prints that is run after the kill."""
+    """The output of a command after the kill."""
     line, env = command(home, server, "")
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*line[:3], *args, env=env, cwd=home, stdout=pipe, stderr=pipe)
@@ -37,9 +37,9 @@ async def holdfast(home: Path, server: OpenAiServer, *args: str) -> str:
 
 
 async def session_id(home: Path) -> str:
-    """By a look into the store: a command could be the one that finds out about the kill."""
+    """Read from the store: a command could notice the kill."""
     database = await open_sqlite(home / "holdfast.db")
-    page = await database.read(sessions.list_page, sessions.EVERYTHING, limit=2)
+    page = await database.read(session_list.list_page, session_list.EVERYTHING, limit=2)
     await database.close()
     [session] = page.sessions
     assert session.state == "running"
@@ -82,7 +82,7 @@ async def test_it_can_be_deleted_and_restored(tmp_path: Path) -> None:
     assert said(events) == ["Tell me a story"]
 
 
-async def test_it_can_be_spoken_to_with_another_model(tmp_path: Path) -> None:
+async def test_it_can_continue_with_another_model(tmp_path: Path) -> None:
     async with OpenAiServer() as server:
         await killed_in_mid_turn(tmp_path, server)
         ref = await session_id(tmp_path)

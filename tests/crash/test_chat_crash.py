@@ -1,4 +1,4 @@
-"""A person's terminal, killed and cut off: every word that was shown is there afterwards, and no signal says anything."""
+"""A chat in a terminal, killed and disconnected: all text that was shown is stored, and a signal adds nothing to the log."""
 
 import contextlib
 import json
@@ -13,8 +13,8 @@ import pytest
 from holdfast.model.event import Ended, Event, ModelSaid, ToolEnded, ToolStarted, TurnEnded, UserSaid
 from holdfast.model.message import text_of
 from holdfast.model.session import Session
-from holdfast.store import log, sessions
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import log, session_list
+from holdfast.store.sqlite.driver import open_sqlite
 from tests.cli.terminal import CTRL_C, ENTER, Terminal
 from tests.crash import disk
 from tests.crash.programs import wait_until
@@ -33,17 +33,15 @@ def script(folder: Path, *steps: dict[str, Any]) -> str:
 
 async def stored(home: Path) -> tuple[Session, list[Event]]:
     database = await open_sqlite(home / "holdfast.db")
-    page = await database.read(sessions.list_page, sessions.EVERYTHING, limit=2)
+    page = await database.read(session_list.list_page, session_list.EVERYTHING, limit=2)
     [session] = page.sessions
-    entries = await database.read(log.read_whole, session)
+    entries = await database.read(log.read_complete, session)
     await database.close()
     return session, [entry.event for entry in entries]
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-async def test_promise_2_every_word_that_was_shown_before_kill_9_is_there_when_the_session_is_resumed(
-    tmp_path: Path, number: int
-) -> None:
+async def test_promise_2_all_text_shown_before_kill_9_is_there_after_resume(tmp_path: Path, number: int) -> None:
     home = tmp_path / "home"
     text = "".join(f"{word}\n\n" if n % 7 == 6 else f"{word} " for n, word in enumerate(WORDS))
     model = script(tmp_path, {"say": text, "delay_seconds": 0.004})
@@ -56,10 +54,10 @@ async def test_promise_2_every_word_that_was_shown_before_kill_9_is_there_when_t
     assert last in shown
 
     with Terminal(home, "chat", "--continue", model=model, rows=20) as chat:
-        chat.see("Go on with it?")
+        chat.see("Resume it?")
         chat.see(shown[-1])
         again = set(re.findall(r"word\d+", chat.text))
-        assert set(shown) <= again, "what was shown is shown again"
+        assert set(shown) <= again, "shown text is shown again"
         chat.say("n")
         chat.say("What was that?")
         chat.see("❯ What was that?")
@@ -70,7 +68,7 @@ async def test_promise_2_every_word_that_was_shown_before_kill_9_is_there_when_t
     assert set(shown) <= set(re.findall(r"word\d+", text_of(cut.parts)))
 
 
-async def test_what_was_typed_but_not_yet_answered_is_not_lost_with_the_process(tmp_path: Path) -> None:
+async def test_a_message_without_an_answer_survives_the_process(tmp_path: Path) -> None:
     home = tmp_path / "home"
     model = script(tmp_path, {"say": "Thinking", "hang": True})
     with Terminal(home, model=model) as chat:
@@ -89,7 +87,7 @@ async def test_what_was_typed_but_not_yet_answered_is_not_lost_with_the_process(
 
 
 @pytest.mark.parametrize("number", STOPPING)
-async def test_promise_3_a_signal_in_mid_tool_says_nothing_and_the_tool_is_done_once(
+async def test_promise_3_a_signal_during_a_tool_adds_nothing_and_the_tool_runs_once(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     home, mark, flag = tmp_path / "home", tmp_path / "mark", tmp_path / "flag"
@@ -106,12 +104,12 @@ async def test_promise_3_a_signal_in_mid_tool_says_nothing_and_the_tool_is_done_
 
     session, events = await stored(home)
     [ended] = [event for event in events if isinstance(event, ToolEnded)]
-    assert ended.outcome == "ok", "the step in hand was finished"
+    assert ended.outcome == "ok", "the current step finished"
     assert not any(isinstance(event, TurnEnded | Ended) for event in events)
     assert session.summary.open_turn is not None
 
     with Terminal(home, "chat", "--continue", model=model) as chat:
-        chat.see("Go on with it?")
+        chat.see("Resume it?")
         chat.say("y")
         chat.see("The tool is done.")
         chat.leave()
@@ -121,7 +119,7 @@ async def test_promise_3_a_signal_in_mid_tool_says_nothing_and_the_tool_is_done_
     assert session.summary.end_reason == "cli_close"
 
 
-async def test_promise_3_a_lost_connection_in_mid_tool_leaves_the_session_to_be_taken_up(tmp_path: Path) -> None:
+async def test_promise_3_after_a_lost_connection_during_a_tool_the_session_can_be_resumed(tmp_path: Path) -> None:
     home, mark, flag = tmp_path / "home", tmp_path / "mark", tmp_path / "flag"
     command = f"echo x >> {mark}; until [ -e {flag} ]; do sleep 0.05; done"
     call = {"name": "terminal", "arguments": {"command": command}}
@@ -135,7 +133,7 @@ async def test_promise_3_a_lost_connection_in_mid_tool_leaves_the_session_to_be_
         assert chat.wait() == 130
 
     with Terminal(home, "chat", "--continue", model=model) as chat:
-        chat.see("Go on with it?")
+        chat.see("Resume it?")
         chat.say("y")
         chat.see("The tool is done.")
         chat.leave()
@@ -145,7 +143,7 @@ async def test_promise_3_a_lost_connection_in_mid_tool_leaves_the_session_to_be_
 
 
 @pytest.mark.parametrize("number", STOPPING)
-async def test_a_signal_at_the_prompt_leaves_well(tmp_path: Path, number: signal.Signals) -> None:
+async def test_a_signal_at_the_prompt_exits_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     home = tmp_path / "home"
     with Terminal(home) as chat:
         chat.ready().say("Hello")
@@ -158,23 +156,21 @@ async def test_a_signal_at_the_prompt_leaves_well(tmp_path: Path, number: signal
     assert sum(isinstance(event, ModelSaid) for event in events) == 1
 
 
-async def test_a_second_signal_leaves_at_once_and_gives_the_terminal_back(tmp_path: Path) -> None:
+async def test_a_second_signal_exits_at_once_and_restores_the_terminal(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with Terminal(home, model=script(tmp_path, {"say": "Once upon", "hang": True})) as chat:
         chat.ready().say("A story")
         chat.see("Once upon")
         chat.signal(signal.SIGTERM)
-        chat.see("Leaving; the step in hand is finished first.")
+        chat.see("Shutting down; finishing the current step first.")
         chat.signal(signal.SIGTERM)
         assert chat.wait() == 130
-        assert chat.echoes, "what is typed at the shell is seen again"
+        assert chat.echoes, "the shell echoes input again"
 
 
 @pytest.mark.timeout(180)
-async def test_promise_4_words_that_a_full_disk_cannot_keep_are_said_to_be_not_saved_and_stay_in_the_line(
-    tmp_path: Path,
-) -> None:
-    with disk.mounted(tmp_path, 32) as drive:
+async def test_promise_4_on_a_full_disk_a_message_is_reported_as_not_saved_and_stays_in_the_input() -> None:
+    with disk.mounted(32) as drive:
         with Terminal(drive.home, model="scripted:tools") as chat:
             chat.ready().say("Hello")
             chat.see("You said: Hello")
@@ -183,7 +179,7 @@ async def test_promise_4_words_that_a_full_disk_cannot_keep_are_said_to_be_not_s
             chat.paste(b"y" * 1_500_000)
             chat.see("[pasted #1")
             chat.press(ENTER)
-            chat.see("! not said: ")
+            chat.see("! not sent: ")
             chat.see("❯ [pasted #1: 1,500,000 characters")
             ballast.unlink()
             chat.press(CTRL_C)
@@ -199,7 +195,7 @@ async def test_promise_4_words_that_a_full_disk_cannot_keep_are_said_to_be_not_s
 
 
 def fill(ballast: Path) -> None:
-    """Use up the disk, to the last block."""
+    """Fill the disk to the last block."""
     with ballast.open("wb") as file, contextlib.suppress(OSError):
         while True:
             file.write(b"x" * 4096)

@@ -1,4 +1,4 @@
-"""`holdfast compact` as a real process, killed with SIGKILL at each of its flushes and writes: no finished piece is asked for again."""
+"""`holdfast compact` as a real process, killed at each of its fsyncs and writes: no finished chunk is requested again."""
 
 import asyncio
 import os
@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.model.event import Compacted, Event, ModelSaid, SessionOpened, UserSaid
 from holdfast.model.message import Text
-from holdfast.store import chunks, log, sessions
-from holdfast.store.sqlite import open_sqlite
-from tests.crash import traced
+from holdfast.store.repos import log, sessions, summary_chunks
+from holdfast.store.sqlite.driver import open_sqlite
+from tests.crash import strace
 from tests.fakes.openai_server import Exchange, OpenAiServer, say
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
@@ -21,14 +21,14 @@ TURNS = 60
 
 
 class Author(OpenAiServer):
-    """Writes summaries, each of which tells how many there were before it."""
+    """Returns summaries that contain their number."""
 
     async def usual(self, exchange: Exchange) -> None:
         await say(f"They talked about the garden; this is summary {len(self.requests)}.")(exchange)
 
 
 async def prepare(home: Path) -> None:
-    """A session whose summary takes several pieces in a window of 4,000 tokens."""
+    """A session whose summary takes several chunks in a window of 4,000 tokens."""
     database = await open_sqlite(home / "holdfast.db")
     await database.write(sessions.create, SESSION, SessionOpened(source="api", model="openai:test"), at=1)
     words: list[Event] = []
@@ -40,7 +40,7 @@ async def prepare(home: Path) -> None:
 
 
 async def run(home: Path, server: OpenAiServer, *, before: tuple[str, ...] = ()) -> int:
-    """The exit status of one `holdfast compact`, under what is to kill it."""
+    """Run `holdfast compact` under a command that kills it; return its exit status."""
     env = {
         **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
         "HOLDFAST_HOME": str(home),
@@ -62,17 +62,17 @@ async def run(home: Path, server: OpenAiServer, *, before: tuple[str, ...] = ())
 
 
 async def state(home: Path) -> tuple[list[Compacted], int, int]:
-    """The compactions of the session, how many finished pieces wait, and how long the log is, proved."""
+    """The compactions of the session, the number of finished chunks, and the length of the verified log."""
     database = await open_sqlite(home / "holdfast.db")
     session = await database.read(sessions.get, SESSION)
-    entries = await database.read(log.read_whole, session)
-    kept, _ = await database.read(chunks.progress, SESSION)
+    entries = await database.read(log.read_complete, session)
+    kept, _ = await database.read(summary_chunks.get_progress, SESSION)
     await database.close()
     return [entry.event for entry in entries if isinstance(entry.event, Compacted)], kept, len(entries)
 
 
-async def die_and_go_on(home: Path, call: str, nth: int) -> bool:
-    """Kill a process at the nth call of one of its threads, and let another go on; whether the first one died."""
+async def kill_and_continue(home: Path, call: str, nth: int) -> bool:
+    """Kill a process at the nth call of one of its threads, and let another continue. Return whether the first died."""
     await prepare(home)
     killing = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}")
     killing += ("-e", f"inject={call}:signal=SIGKILL:when={nth}")
@@ -85,21 +85,19 @@ async def die_and_go_on(home: Path, call: str, nth: int) -> bool:
         after, left, length = await state(home)
         again = len(server.requests) - asked
 
-    assert asked - kept in (0, 1) or had, f"{call} {nth}: at most the piece in hand is lost"
+    assert asked - kept in (0, 1) or had, f"{call} {nth}: at most the current chunk is lost"
     assert [event.epoch for event in after] == [1], f"{call} {nth}"
     assert after[0].chunks > 2
-    assert again == (0 if had else after[0].chunks - kept), f"{call} {nth}: finished pieces were asked for again"
+    assert again == (0 if had else after[0].chunks - kept), f"{call} {nth}: finished chunks were requested again"
     assert (left, length) == (0, 1 + 2 * TURNS + 1), "the log has every message, and the compaction"
     return died
 
 
-@pytest.mark.parametrize(("call", "step"), [("fdatasync", 1), ("pwrite64", 13)])
-async def test_promise_18_a_process_killed_anywhere_in_a_compaction_is_gone_on_with(
-    tmp_path: Path, call: str, step: int
-) -> None:
-    traced.need_strace()
+@pytest.mark.parametrize(("call", "step"), [("fdatasync", 1), pytest.param("pwrite64", 13, marks=pytest.mark.soak)])
+async def test_promise_18_a_compaction_killed_anywhere_is_continued(tmp_path: Path, call: str, step: int) -> None:
+    strace.need_strace()
     nth, deaths = 1, 0
-    while await die_and_go_on(tmp_path / str(nth), call, nth):
+    while await kill_and_continue(tmp_path / str(nth), call, nth):
         nth, deaths = nth + step, deaths + 1
 
-    assert deaths >= 4, "it was killed at the pieces and at the commit"
+    assert deaths >= 4, "it was killed at the chunks and at the commit"

@@ -1,4 +1,4 @@
-"""A real disk runs full while the store writes to it, and later has room again."""
+"""A real disk fills up while the store writes to it, and later has free space again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -11,14 +11,14 @@ from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.ids import SESSION, WORKER, Ids
 from holdfast.model.message import Text
 from holdfast.model.session import Session
-from holdfast.store import leases, log, sessions, workers
 from holdfast.store.database import Database
-from holdfast.store.leases import Lease
-from holdfast.store.sqlite import SqliteDatabase, open_sqlite
+from holdfast.store.repos import leases, log, sessions, workers
+from holdfast.store.repos.leases import Lease
+from holdfast.store.sqlite.driver import SqliteDatabase, open_sqlite
 from tests.crash import disk
-from tests.crash.check import verify
 from tests.crash.disk import MEGABYTE, Disk
-from tests.crash.say import Place, place_of
+from tests.crash.output import Head, head_of
+from tests.crash.verification import verify
 from tests.crash.writer import DATABASE, IDENTITY, VERSION, write_together
 from tests.fakes.clock import FakeClock
 
@@ -26,14 +26,14 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(180)]
 
 MEGABYTES = 32
 BALLAST = 18 * MEGABYTE
-"""More than the WAL can hold when the disk is full, since all of it moves into the file later."""
-PATIENCE = 5_000
-"""Messages that the disk cannot possibly have room for."""
+"""More than the WAL can hold when the disk is full: all of it moves into the database file later."""
+MAX_MESSAGES = 5_000
+"""More messages than the disk can hold."""
 
 
 @pytest.fixture
-def drive(tmp_path: Path) -> Iterator[Disk]:
-    with disk.mounted(tmp_path, MEGABYTES) as mounted:
+def drive() -> Iterator[Disk]:
+    with disk.mounted(MEGABYTES) as mounted:
         (mounted.point / "ballast").write_bytes(b"x" * BALLAST)
         yield mounted
 
@@ -57,24 +57,24 @@ def said(size: int) -> UserSaid:
     return UserSaid(turn_id="turn", parts=(Text("x" * size),))
 
 
-async def append(store: Database, lease: Lease, size: int, clock: FakeClock) -> Place:
-    return place_of(await store.write(log.append, lease, [said(size)], at=clock.now()))
+async def append(store: Database, lease: Lease, size: int, clock: FakeClock) -> Head:
+    return head_of(await store.write(log.append, lease, [said(size)], at=clock.now()))
 
 
-async def fill(store: Database, lease: Lease, size: int, clock: FakeClock) -> list[Place]:
-    """Append until the disk is full; what was acknowledged before."""
-    saved: list[Place] = []
+async def fill(store: Database, lease: Lease, size: int, clock: FakeClock) -> list[Head]:
+    """Append until the disk is full; return what was acknowledged before."""
+    saved: list[Head] = []
     with pytest.raises(DiskFull):
-        for _ in range(PATIENCE):
+        for _ in range(MAX_MESSAGES):
             saved.append(await append(store, lease, size, clock))
     return saved
 
 
 async def length(store: Database, session_id: str) -> int:
-    return len(await store.read(lambda tx: log.read_whole(tx, sessions.get(tx, session_id))))
+    return len(await store.read(lambda tx: log.read_complete(tx, sessions.get(tx, session_id))))
 
 
-async def test_a_full_disk_is_told_and_writing_goes_on_once_there_is_room(
+async def test_a_full_disk_is_reported_and_writing_continues_when_space_is_freed(
     drive: Disk, store: SqliteDatabase, lease: Lease, clock: FakeClock
 ) -> None:
     saved = await fill(store, lease, 100_000, clock)
@@ -86,7 +86,7 @@ async def test_a_full_disk_is_told_and_writing_goes_on_once_there_is_room(
     await store.close()
 
     logs, _ = await asyncio.to_thread(verify, drive.home / DATABASE, saved)
-    assert len(logs[lease.session_id]) == 1 + len(saved), "and nothing that was refused"
+    assert len(logs[lease.session_id]) == 1 + len(saved), "and no refused message"
 
 
 async def test_a_store_on_a_full_disk_can_be_read_and_opened(
@@ -94,7 +94,7 @@ async def test_a_store_on_a_full_disk_can_be_read_and_opened(
 ) -> None:
     saved = await fill(store, lease, 100_000, clock)
     saved += await fill(store, lease, 10, clock)
-    stuff(drive)
+    fill_completely(drive)
 
     assert await length(store, lease.session_id) == 1 + len(saved)
     await store.close()
@@ -103,7 +103,7 @@ async def test_a_store_on_a_full_disk_can_be_read_and_opened(
     await again.close()
 
 
-async def test_a_message_too_large_for_the_disk_does_not_take_its_neighbours_down(
+async def test_a_message_too_large_for_the_disk_does_not_fail_other_writes_of_its_commit(
     drive: Disk, store: SqliteDatabase, clock: FakeClock, ids: Ids
 ) -> None:
     worker = ids.make(WORKER)
@@ -126,10 +126,10 @@ async def test_a_message_too_large_for_the_disk_does_not_take_its_neighbours_dow
     assert [await length(store, lease.session_id) for lease in held] == [2, 1, 2]
 
 
-async def test_a_store_that_cannot_even_be_made_on_a_full_disk_says_so_and_can_be_made_later(
+async def test_a_store_that_cannot_be_created_on_a_full_disk_is_an_error_and_can_be_created_later(
     drive: Disk, tmp_path: Path
 ) -> None:
-    stuff(drive)
+    fill_completely(drive)
 
     with pytest.raises(NotSaved):
         await open_sqlite(drive.home / DATABASE)
@@ -138,9 +138,9 @@ async def test_a_store_that_cannot_even_be_made_on_a_full_disk_says_so_and_can_b
     await asyncio.to_thread(verify, drive.home / DATABASE, [])
 
 
-def stuff(drive: Disk) -> None:
-    """Leave not a single block free."""
-    with (drive.point / "stuffing").open("wb", buffering=0) as file:
+def fill_completely(drive: Disk) -> None:
+    """Leave no free block."""
+    with (drive.point / "filler").open("wb", buffering=0) as file:
         for size in (MEGABYTE, 4096, 512, 1):
             try:
                 while True:

@@ -1,4 +1,4 @@
-"""An import of a real process that is killed at any moment is completed by the next one, with no doubles. (promises 1, 23)"""
+"""An import that is killed at any moment is completed by the next one, without duplicates. (promises 1, 23)"""
 
 import asyncio
 import os
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.traced import need_strace
-from tests.interop import made
+from tests.crash.strace import need_strace
+from tests.interop import sample_files
 from tests.store.copies import heads, is_sound
 
 ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
@@ -19,21 +19,21 @@ MOMENTS = (1, 2, 3, 4, 6, 9, 14, 20, 30, 45, 70, 110)
 
 def sources(folder: Path) -> Path:
     """Many small sessions, and one that takes several commits."""
-    source = made.Hermes(folder / "hermes" / "state.db")
+    source = sample_files.Hermes(folder / "hermes" / "state.db")
     for n in range(40):
         source.session(f"s{n}")
         source.exchange(f"s{n}", f"question {n}", "answer")
         source.tool(f"s{n}", f"call_{n}", "output")
     source.close()
-    lines = [made.codex_lines()[0]]
+    lines = [sample_files.codex_lines()[0]]
     for n in range(1500):
         lines += [
-            made.codex_said(n, "user", f"question {n} " + "x" * 200),
-            made.codex_said(n, "assistant", f"answer {n}"),
+            sample_files.codex_said(n, "user", f"question {n} " + "x" * 200),
+            sample_files.codex_said(n, "assistant", f"answer {n}"),
         ]
-    made.write_lines(folder / "codex" / "rollout-1.jsonl", lines)
-    made.claude(folder / "claude" / "11111111-2222-4333-8444-555555555555.jsonl")
-    made.chatgpt(folder / "chatgpt" / "conversations.json")
+    sample_files.write_lines(folder / "codex" / "rollout-1.jsonl", lines)
+    sample_files.claude(folder / "claude" / "11111111-2222-4333-8444-555555555555.jsonl")
+    sample_files.chatgpt(folder / "chatgpt" / "conversations.json")
     return folder
 
 
@@ -44,7 +44,7 @@ def run(home: Path, folder: Path, *before: str) -> int:
 
 @pytest.mark.crash
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("call", ["pwrite64", "fdatasync"])
+@pytest.mark.parametrize("call", [pytest.param("pwrite64", marks=pytest.mark.soak), "fdatasync"])
 def test_an_import_killed_at_any_moment_is_completed_by_the_next(tmp_path: Path, call: str) -> None:
     need_strace()
     folder = sources(tmp_path / "sources")

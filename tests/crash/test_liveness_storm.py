@@ -1,4 +1,4 @@
-"""Real processes ended in every way a process can end. What they had open is ended or taken up, and nobody else's is."""
+"""Real processes that end in every possible way. Their sessions are ended or continued; no other session is touched."""
 
 import asyncio
 import json
@@ -16,21 +16,21 @@ import apsw
 import msgspec
 import pytest
 
-from holdfast.engine.bus import Bus
-from holdfast.engine.hand import Ground
-from holdfast.engine.janitor import Janitor, Pace
-from holdfast.identity import identity
+from holdfast.engine.liveness.janitor import Janitor, JanitorSettings
+from holdfast.engine.services import EngineServices
+from holdfast.engine.streaming.bus import Bus
 from holdfast.model.event import Ended, ModelSaid, UserSaid
 from holdfast.model.ids import WORKER, Ids
 from holdfast.model.message import text_of
 from holdfast.model.session import Session
-from holdfast.store import inputs, log, sessions, workers
+from holdfast.process_lookup import current_identity
 from holdfast.store.database import Database, Transaction
-from holdfast.store.sqlite import open_sqlite
-from tests.crash.check import proved
-from tests.crash.liver import DECLARED_DEAD, HALF, OWNING, STORY, WHOLE
+from holdfast.store.repos import input_queue, log, sessions, workers
+from holdfast.store.sqlite.driver import open_sqlite
+from tests.crash.output import Line
 from tests.crash.programs import LIMIT_SECONDS, ROOT, InTerminal, Process, command, program, wait_until
-from tests.crash.say import Line
+from tests.crash.session_holder import DECLARED_DEAD, HALF, OWNING, STORY, WHOLE
+from tests.crash.verification import read_proven_logs
 from tests.crash.writer import DATABASE
 from tests.fakes.clock import FakeClock
 
@@ -53,13 +53,13 @@ def home(tmp_path: Path) -> Path:
 
 
 def sweep(home: Path) -> Any:
-    """One sweep of a process of its own, for which the model has come back to its senses."""
+    """Sweep once in a separate process, in which the model completes its replies."""
     (home / STORY).write_text(json.dumps(WHOLE))
     return holdfast(home, "janitor", "--once")
 
 
 def holdfast(home: Path, *words: str) -> Any:
-    """What a command prints, run as a process of its own."""
+    """The JSON output of a command, run as a separate process."""
     line = [sys.executable, "-m", "holdfast", "--home", str(home), *words, "--json"]
     done = subprocess.run(line, env=ENVIRONMENT, cwd=ROOT, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
@@ -83,20 +83,20 @@ def close_terminal(process: Process) -> None:
 
 
 def drop_connection(process: Process) -> None:
-    """What sshd does to the shell it has started, which leads the session; the kernel tells the rest of it."""
+    """As sshd does: signal the shell that leads the session; the kernel signals the others."""
     process.signal(signal.SIGHUP)
 
 
-def forget_to_close(process: Process) -> None:
-    process.tell("exit")
+def exit_without_close(process: Process) -> None:
+    process.send("exit")
 
 
-def leave_well(process: Process) -> None:
-    process.tell("close")
+def exit_cleanly(process: Process) -> None:
+    process.send("close")
 
 
 def run_out_of_memory(process: Process) -> None:
-    """Killed by the kernel where a memory cgroup can be made, which takes root and cgroup v1; else by the same signal."""
+    """Killed by the kernel if a memory cgroup can be created (root, cgroup v1); otherwise by the same signal."""
     group = MEMORY / f"holdfast-test-{process.pid}"
     try:
         group.mkdir()
@@ -106,47 +106,47 @@ def run_out_of_memory(process: Process) -> None:
     try:
         (group / "memory.limit_in_bytes").write_text(str(MEMORY_LIMIT))
         (group / "cgroup.procs").write_text(str(process.pid))
-        process.tell("eat")
-        assert process.wait() == -signal.SIGKILL, process.complaints
+        process.send("allocate")
+        assert process.wait() == -signal.SIGKILL, process.stderr
         assert "oom_kill 1" in (group / "memory.oom_control").read_text()
     finally:
         process.kill()
-        wait_until(lambda: not (group / "cgroup.procs").read_text(), "the group is left")
+        wait_until(lambda: not (group / "cgroup.procs").read_text(), "the group is empty")
         group.rmdir()
 
 
-Way = Callable[[Process], None]
-WAYS: dict[str, Way] = {
+Ending = Callable[[Process], None]
+ENDINGS: dict[str, Ending] = {
     "kill -9": kill,
     "out of memory": run_out_of_memory,
     "terminal closed": close_terminal,
     "ssh drop": drop_connection,
-    "forgets to close": forget_to_close,
-    "clean exit": leave_well,
+    "forgets to close": exit_without_close,
+    "clean exit": exit_cleanly,
     "SIGTERM": terminate,
 }
 
 
-def start(home: Path, source: str, way: Way | None = None, *, count: int = SESSIONS_EACH) -> Process:
-    """A program with sessions of that source, under what the way of its end needs."""
-    line = command("liver", home, source, "--count", count)
-    if way is close_terminal:
-        return InTerminal(*line, "--deaf")
-    if way is drop_connection:
-        return InTerminal("sh", "-c", '"$@"; exit $?', "sh", *line, "--deaf", "--heeds")
-    return Process(*line, *(["--heeds"] if way is terminate else []))
+def start(home: Path, source: str, ending: Ending | None = None, *, count: int = SESSIONS_EACH) -> Process:
+    """Start a program with sessions of that source, as its ending requires."""
+    line = command("session_holder", home, source, "--count", count)
+    if ending is close_terminal:
+        return InTerminal(*line, "--no-input")
+    if ending is drop_connection:
+        return InTerminal("sh", "-c", '"$@"; exit $?', "sh", *line, "--no-input", "--signals")
+    return Process(*line, *(["--signals"] if ending is terminate else []))
 
 
-def opened(process: Process) -> Line:
-    """What the program has open, once it has."""
+def open_sessions(process: Process) -> Line:
+    """Wait until the program has opened its sessions; return them."""
     return process.wait_for_line()
 
 
-# what must be true afterwards
+# what must hold afterwards
 
 
-class Story(msgspec.Struct, frozen=True):
-    """A session with all that can be lost of it."""
+class SessionContent(msgspec.Struct, frozen=True):
+    """A session with all content that could be lost."""
 
     session: Session
     said: list[str]
@@ -156,67 +156,67 @@ class Story(msgspec.Struct, frozen=True):
     draft: str
 
 
-def stories(tx: Transaction) -> dict[str, Story]:
-    """Every session, proved."""
+def read_contents(tx: Transaction) -> dict[str, SessionContent]:
+    """Every session, verified."""
     found = {}
-    for session_id, entries in proved(tx).items():
+    for session_id, entries in read_proven_logs(tx).items():
         events = [entry.event for entry in entries]
-        draft = log.draft(tx, session_id)
-        found[session_id] = Story(
+        draft = log.get_draft(tx, session_id)
+        found[session_id] = SessionContent(
             sessions.get(tx, session_id),
             [text_of(event.parts) for event in events if isinstance(event, UserSaid)],
             [text_of(event.parts) for event in events if isinstance(event, ModelSaid)],
             [event.reason for event in events if isinstance(event, Ended)],
-            [text_of(item.said.parts) for item in inputs.waiting(tx, session_id) if item.said],
+            [text_of(item.said.parts) for item in input_queue.list_waiting(tx, session_id) if item.said],
             draft.body if draft else "",
         )
     return found
 
 
-def look(home: Path) -> dict[str, Story]:
-    async def go() -> dict[str, Story]:
+def read_all(home: Path) -> dict[str, SessionContent]:
+    async def go() -> dict[str, SessionContent]:
         database = await open_sqlite(home / DATABASE)
         try:
-            return await database.read(stories)
+            return await database.read(read_contents)
         finally:
             await database.close()
 
     return asyncio.run(go())
 
 
-def assert_nothing_lost(told: Line, found: dict[str, Story]) -> None:
+def assert_nothing_lost(told: Line, found: dict[str, SessionContent]) -> None:
     for session_id, words in told["sessions"].items():  # type: ignore[attr-defined]
-        story = found[session_id]
-        assert [*story.said, *story.waiting] == words, "every word that was accepted, once and in order"
+        content = found[session_id]
+        assert [*content.said, *content.waiting] == words, "every accepted message, once and in order"
     for session_id in told["talking"]:  # type: ignore[attr-defined]
-        story = found[session_id]
-        assert "Once upon" in (story.draft, *story.replies), "half-said text survives"
+        content = found[session_id]
+        assert "Once upon" in (content.draft, *content.replies), "the draft survives"
 
 
-def assert_untouched(told: Line, found: dict[str, Story], source: str) -> None:
-    """The sessions of a living process are as they were."""
+def assert_untouched(told: Line, found: dict[str, SessionContent], source: str) -> None:
+    """The sessions of a live process are unchanged."""
     for session_id in told["sessions"]:  # type: ignore[attr-defined]
-        story = found[session_id]
-        assert story.ends == []
+        content = found[session_id]
+        assert content.ends == []
         busy = session_id in told["talking"]  # type: ignore[operator]
-        assert story.session.state == ("running" if busy else "waiting")
-        assert story.session.worker_id == (told["worker"] if busy or source in OWNING else None)
+        assert content.session.state == ("running" if busy else "waiting")
+        assert content.session.worker_id == (told["worker"] if busy or source in OWNING else None)
 
 
-def assert_seen_to(told: Line, found: dict[str, Story], source: str) -> None:
-    """The sessions of a dead process have ended, or wait for what their channel or their client brings."""
+def assert_recovered(told: Line, found: dict[str, SessionContent], source: str) -> None:
+    """The sessions of a dead process have ended, or wait for the next message of their channel or client."""
     for session_id in told["sessions"]:  # type: ignore[attr-defined]
-        story = found[session_id]
-        assert story.session.worker_id is None
+        content = found[session_id]
+        assert content.session.worker_id is None
         if source in CONTINUED and session_id in told["talking"]:  # type: ignore[operator]
-            assert "Once upon a time." in story.replies, "its turn was finished"
-            assert story.waiting == []
-        assert story.session.state == ("ended" if source in OWNING else "waiting")
-        assert len(story.ends) == (source in OWNING), "ended once"
+            assert "Once upon a time." in content.replies, "its turn finished"
+            assert content.waiting == []
+        assert content.session.state == ("ended" if source in OWNING else "waiting")
+        assert len(content.ends) == (source in OWNING), "ended once"
 
 
 def histogram(stats: dict[str, Any]) -> str:
-    """As the report of the leaks had it."""
+    """A table of sessions by reason of their end."""
 
     def line(name: str, count: int) -> str:
         return f"  {name} {'.' * (28 - len(name))} {count:>5}"
@@ -232,20 +232,20 @@ def histogram(stats: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("source", ["chat", "api", "batch"])
-@pytest.mark.parametrize("name", WAYS)
-def test_promise_9_whichever_way_a_process_ends_what_it_had_open_is_seen_to(home: Path, name: str, source: str) -> None:
-    with start(home, source, WAYS[name], count=3) as process:
-        told = opened(process)
-        WAYS[name](process)
+@pytest.mark.parametrize("name", ENDINGS)
+def test_promise_9_however_a_process_ends_its_sessions_are_recovered(home: Path, name: str, source: str) -> None:
+    with start(home, source, ENDINGS[name], count=3) as process:
+        told = open_sessions(process)
+        ENDINGS[name](process)
         process.wait()
         before = holdfast(home, "sessions", "stats")
 
         sweep(home)
 
-    found = look(home)
+    found = read_all(home)
     assert_nothing_lost(told, found)
-    assert_seen_to(told, found, source)
-    assert before["leaked"] > 0, "what was in mid-turn was nobody's"
+    assert_recovered(told, found, source)
+    assert before["leaked"] > 0, "running turns had no owner"
     assert holdfast(home, "sessions", "stats")["leaked"] == 0
 
 
@@ -265,25 +265,25 @@ asyncio.run(main())
 """
 
 
-def test_promise_9_a_script_that_forgets_to_close_leaves_no_ghost(home: Path) -> None:
+def test_promise_9_a_script_that_does_not_close_leaks_no_session(home: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FORGETFUL, home], env=ENVIRONMENT, check=True, timeout=120)
     left = holdfast(home, "sessions", "stats")
 
     sweep(home)
 
-    [story] = look(home).values()
+    [content] = read_all(home).values()
     assert done.returncode == 0
     assert left["leaked"] == 1
-    assert (story.said, story.replies, story.ends) == (["Remember me"], ["You said: Remember me"], ["reaped"])
-    assert story.session.summary.ended_at is not None
-    assert story.session.summary.ended_at < workers_of(home)[-1].started_at, "when it was last heard of"
+    assert (content.said, content.replies, content.ends) == (["Remember me"], ["You said: Remember me"], ["reaped"])
+    assert content.session.summary.ended_at is not None
+    assert content.session.summary.ended_at < workers_of(home)[-1].started_at, "at its last heartbeat"
 
 
 def workers_of(home: Path) -> list[workers.Worker]:
     async def go() -> list[workers.Worker]:
         database = await open_sqlite(home / DATABASE)
         try:
-            return list(reversed(await database.read(workers.recent, 1000)))
+            return list(reversed(await database.read(workers.list_recent, 1000)))
         finally:
             await database.close()
 
@@ -292,7 +292,7 @@ def workers_of(home: Path) -> list[workers.Worker]:
 
 @contextmanager
 def chatting(home: Path, model: str) -> Iterator[tuple["Screen", subprocess.Popen[bytes]]]:
-    """A chat in a terminal of its own, up to its first prompt."""
+    """Start a chat in a terminal and wait for its first prompt."""
     ours, theirs = os.openpty()
     line = ["setsid", "--ctty", sys.executable, "-m", "holdfast", "--home", str(home), "chat"]
     environment = {**ENVIRONMENT, "HOLDFAST_MODEL": model, "TERM": "dumb"}
@@ -308,8 +308,8 @@ def chatting(home: Path, model: str) -> Iterator[tuple["Screen", subprocess.Pope
         screen.close()
 
 
-def end_chat(way: str, screen: "Screen", chat: subprocess.Popen[bytes]) -> None:
-    match way:
+def end_chat(ending: str, screen: "Screen", chat: subprocess.Popen[bytes]) -> None:
+    match ending:
         case "kill -9":
             chat.kill()
         case "SIGTERM":
@@ -318,43 +318,43 @@ def end_chat(way: str, screen: "Screen", chat: subprocess.Popen[bytes]) -> None:
             screen.close()
         case "end of input":
             screen.type("\x04")
-            screen.wait_for("takes it up again")
+            screen.wait_for("Resume it with")
     chat.wait(LIMIT_SECONDS)
 
 
-@pytest.mark.parametrize("way", ["terminal closed", "kill -9", "SIGTERM", "end of input"])
-def test_promise_9_a_chat_at_its_prompt_leaves_no_ghost(home: Path, way: str) -> None:
+@pytest.mark.parametrize("ending", ["terminal closed", "kill -9", "SIGTERM", "end of input"])
+def test_promise_9_a_chat_at_its_prompt_leaks_no_session(home: Path, ending: str) -> None:
     with chatting(home, "scripted:echo") as (screen, chat):
         screen.type("Hello\n")
         screen.wait_for("You said: Hello", "▸")
         states = [worker["state"] for worker in holdfast(home, "workers")["workers"]]
-        end_chat(way, screen, chat)
+        end_chat(ending, screen, chat)
     sweep(home)
 
-    [story] = look(home).values()
-    assert (story.said, story.replies) == (["Hello"], ["You said: Hello"])
-    assert story.ends == ["cli_close" if way == "end of input" else "reaped"]
-    assert states == ["alive"], "a person who thinks is no stalled event loop"
+    [content] = read_all(home).values()
+    assert (content.said, content.replies) == (["Hello"], ["You said: Hello"])
+    assert content.ends == ["reaped" if ending == "kill -9" else "cli_close"]
+    assert states == ["alive"], "a chat that waits for input does not count as stalled"
 
 
-@pytest.mark.parametrize("way", ["terminal closed", "kill -9"])
-def test_promise_9_a_chat_in_mid_turn_leaves_no_ghost_and_what_was_said(home: Path, way: str) -> None:
+@pytest.mark.parametrize("ending", ["terminal closed", "kill -9"])
+def test_promise_9_a_chat_in_a_turn_leaks_no_session_and_keeps_its_text(home: Path, ending: str) -> None:
     with chatting(home, f"scripted:{home / STORY}") as (screen, chat):
         screen.type("Tell me a story\n")
         screen.wait_for("Once upon")
-        wait_until(lambda: [story.draft for story in look(home).values()] == ["Once upon"], "the draft is kept")
-        end_chat(way, screen, chat)
+        wait_until(lambda: [content.draft for content in read_all(home).values()] == ["Once upon"], "the draft is kept")
+        end_chat(ending, screen, chat)
     sweep(home)
 
-    [story] = look(home).values()
-    assert story.said == ["Tell me a story"]
-    assert "Once upon" in (story.draft, *story.replies)
-    assert len(story.ends) == 1
+    [content] = read_all(home).values()
+    assert content.said == ["Tell me a story"]
+    assert "Once upon" in (content.draft, *content.replies)
+    assert len(content.ends) == 1
     assert holdfast(home, "sessions", "stats")["leaked"] == 0
 
 
 class Screen:
-    """What a terminal shows."""
+    """The content of a terminal."""
 
     def __init__(self, terminal: int) -> None:
         self._terminal = terminal
@@ -370,7 +370,7 @@ class Screen:
         os.write(self._terminal, text.encode())
 
     def wait_for(self, *words: str) -> None:
-        """Read on until it has shown these, one after the other."""
+        """Read until it has shown these texts, in this order."""
         for text in words:
             wait_until(lambda: text in self._now(), f"{words} in {self._shown!r}")  # noqa: B023
             self._shown = self._shown[self._shown.index(text.encode()) + len(text.encode()) :]
@@ -400,14 +400,17 @@ ENDED = [
 ALIVE = ["chat", "run", "api", "gateway", "cron", "batch", "library", "chat", "api", "gateway"]
 
 
-def test_promises_9_and_10_in_a_storm_no_session_leaks_none_alive_is_reaped_and_no_word_is_lost(home: Path) -> None:
+def test_promises_9_and_10_in_a_storm_no_session_leaks_no_live_one_is_reaped_and_no_message_is_lost(home: Path) -> None:
     with ExitStack() as stack:
-        dying = [(source, WAYS[way], stack.enter_context(start(home, source, WAYS[way]))) for source, way in ENDED]
+        dying = [
+            (source, ENDINGS[ending], stack.enter_context(start(home, source, ENDINGS[ending])))
+            for source, ending in ENDED
+        ]
         living = [(source, stack.enter_context(start(home, source))) for source in ALIVE]
-        lost = [(source, opened(process)) for source, _, process in dying]
-        kept = [(source, opened(process)) for source, process in living]
-        for _, way, process in dying:
-            way(process)
+        lost = [(source, open_sessions(process)) for source, _, process in dying]
+        kept = [(source, open_sessions(process)) for source, process in living]
+        for _, ending, process in dying:
+            ending(process)
         for _, _, process in dying:
             process.wait()
         before = holdfast(home, "sessions", "stats")
@@ -415,28 +418,28 @@ def test_promises_9_and_10_in_a_storm_no_session_leaks_none_alive_is_reaped_and_
         swept = sweep(home)
 
         after = holdfast(home, "sessions", "stats")
-        found = look(home)
+        found = read_all(home)
         for source, told in kept:
             assert_nothing_lost(told, found)
             assert_untouched(told, found, source)
         for source, told in lost:
             assert_nothing_lost(told, found)
-            assert_seen_to(told, found, source)
+            assert_recovered(told, found, source)
         for _, process in living:
-            process.tell("close")
+            process.send("close")
         for _, process in living:
-            assert process.wait() == 0, process.complaints
+            assert process.wait() == 0, process.stderr
     sweep(home)
     at_last = holdfast(home, "sessions", "stats")
 
     print(f"\nbefore the sweep\n{histogram(before)}\n\nafter it ({len(swept['done'])} things done)\n{histogram(after)}")
     print(f"\nwhen all have left, and one more sweep\n{histogram(at_last)}")
     words = {word for _, told in (*lost, *kept) for given in told["sessions"].values() for word in given}  # type: ignore[attr-defined]
-    missing = words - {word for story in found.values() for word in (*story.said, *story.waiting)}
+    missing = words - {word for content in found.values() for word in (*content.said, *content.waiting)}
     print(f"\n{len(words)} messages acknowledged, {len(missing)} lost; {len(lost)} processes ended, {len(kept)} alive")
     assert not missing
     assert before["total"] == after["total"] == 500
-    assert before["leaked"] > 100, "the sweep had something to do"
+    assert before["leaked"] > 100, "the sweep had work to do"
     assert (after["leaked"], at_last["leaked"]) == (0, 0)
     assert at_last["owned"] == 0
 
@@ -445,8 +448,8 @@ def test_promises_9_and_10_in_a_storm_no_session_leaks_none_alive_is_reaped_and_
 
 
 def pretend_reboot(path: Path) -> None:
-    """As the store looks after a reboot in which every pid, by bad luck, went to a process that lives."""
-    ours = identity()
+    """Change the store as if the machine had rebooted and every pid now belonged to another live process."""
+    ours = current_identity()
     with closing(apsw.Connection(str(path))) as connection:
         connection.execute(
             "UPDATE worker SET boot = 'another-boot pid:[1]', pid = ?, process_started = ? WHERE ended_at IS NULL",
@@ -454,24 +457,24 @@ def pretend_reboot(path: Path) -> None:
         )
 
 
-def test_promise_9_after_a_reboot_everything_is_seen_to_though_the_pids_are_in_use_again(home: Path) -> None:
+def test_promise_9_after_a_reboot_all_sessions_are_recovered_although_the_pids_are_in_use(home: Path) -> None:
     sources = ("chat", "api", "gateway", "cron", "library")
     with ExitStack() as stack:
         processes = [stack.enter_context(start(home, source, count=3)) for source in sources]
-        lost = [opened(process) for process in processes]
+        lost = [open_sessions(process) for process in processes]
         for process in processes:
             process.kill()
     pretend_reboot(home / DATABASE)
     with start(home, "chat", count=3) as process:
-        kept = opened(process)
+        kept = open_sessions(process)
 
         sweep(home)
 
-        found = look(home)
+        found = read_all(home)
         assert_untouched(kept, found, "chat")
     for source, told in zip(sources, lost, strict=True):
         assert_nothing_lost(told, found)
-        assert_seen_to(told, found, source)
+        assert_recovered(told, found, source)
 
 
 @contextmanager
@@ -485,18 +488,22 @@ def stopped(process: Process) -> Iterator[None]:
         process.signal(signal.SIGCONT)
 
 
-async def ground(database: Database, clock: FakeClock) -> Ground:
+async def services(database: Database, clock: FakeClock) -> EngineServices:
     ids = Ids(clock.now)
     worker_id = ids.make(WORKER)
-    await database.write(workers.register, worker_id, "janitor", identity(), version="0", at=clock.now())
-    return Ground(database, clock, ids, Bus(), worker_id)
+    await database.write(workers.register, worker_id, "janitor", current_identity(), version="0", at=clock.now())
+    return EngineServices(database, clock, ids, Bus(), worker_id, current_identity())
 
 
-async def test_promise_10_a_process_that_is_stopped_for_an_hour_keeps_what_it_has(home: Path, clock: FakeClock) -> None:
-    with program("liver", home, "chat", "--heeds") as process:
-        told = opened(process)
+async def test_promise_10_a_process_that_is_stopped_for_an_hour_keeps_its_sessions(
+    home: Path, clock: FakeClock
+) -> None:
+    with program("session_holder", home, "chat", "--signals") as process:
+        told = open_sessions(process)
         database = await open_sqlite(home / DATABASE)
-        janitor = Janitor(await ground(database, clock), identity(), Pace(90, 60, 60), lambda _: None)
+        janitor = Janitor(
+            await services(database, clock), current_identity(), JanitorSettings(90, 60, 60), lambda _: None
+        )
         with stopped(process):
             await janitor.sweep()
             clock.pass_seconds(3600)
@@ -509,44 +516,44 @@ async def test_promise_10_a_process_that_is_stopped_for_an_hour_keeps_what_it_ha
             return worker is not None and worker.beat > beats
 
         await asyncio.to_thread(wait_until, went_on, "it beats again")
-        untouched = await database.read(stories)
+        untouched = await database.read(read_contents)
         await database.close()
 
-    assert {worker.id: verdict.state for worker, verdict in found.workers}[str(told["worker"])] == "silent"
-    assert found.deeds == []
+    assert {worker.id: verdict.state for worker, verdict in found.workers}[str(told["worker"])] == "stopped"
+    assert found.actions == []
     assert_untouched(told, untouched, "chat")
 
 
-async def test_promise_11_a_process_that_was_declared_dead_while_it_slept_says_so_and_stops(
+async def test_promise_11_a_process_that_was_declared_dead_while_stopped_reports_it_and_exits(
     home: Path, clock: FakeClock
 ) -> None:
-    with program("liver", home, "library", "--heeds") as process:
-        told = opened(process)
+    with program("session_holder", home, "library", "--signals") as process:
+        told = open_sessions(process)
         database = await open_sqlite(home / DATABASE)
         with stopped(process):
-            await database.write(workers.bury, str(told["worker"]), "silent for 91 s", at=clock.now())
-            before = await database.read(stories)
+            await database.write(workers.mark_dead, str(told["worker"]), "silent for 91 s", at=clock.now())
+            before = await database.read(read_contents)
         code = await asyncio.to_thread(process.wait)
-        after = await database.read(stories)
+        after = await database.read(read_contents)
         await database.close()
 
     assert code == DECLARED_DEAD
     assert f"{told['worker']} was declared dead" in str(process.lines()[-1]["died"])
-    assert after == before, "it has written nothing since"
+    assert after == before, "it has not written anything since"
     await asyncio.to_thread(sweep, home)
-    assert_seen_to(told, await asyncio.to_thread(look, home), "library")
+    assert_recovered(told, await asyncio.to_thread(read_all, home), "library")
 
 
 # how soon
 
 
-def test_a_death_on_this_machine_is_noticed_by_a_living_worker(home: Path) -> None:
+def test_a_live_worker_notices_a_dead_process_on_its_machine(home: Path) -> None:
     took = []
-    with program("liver", home, "library", "--count", 1, "--sweeps") as sweeper:
-        opened(sweeper)
+    with program("session_holder", home, "library", "--count", 1, "--sweeps") as sweeper:
+        open_sessions(sweeper)
         for _ in range(3):
             with start(home, "chat", count=1) as process:
-                [session_id] = opened(process)["sessions"]  # type: ignore[misc]
+                [session_id] = open_sessions(process)["sessions"]  # type: ignore[misc]
                 process.kill()
                 died = time.monotonic()
                 with closing(apsw.Connection(str(home / DATABASE), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
@@ -560,26 +567,26 @@ def test_a_death_on_this_machine_is_noticed_by_a_living_worker(home: Path) -> No
     print(f"\nnoticed and ended after {', '.join(f'{seconds:.2f} s' for seconds in took)}; the goal is 2 s")
 
 
-# who may be looked at
+# processes that cannot be inspected
 
 LOOKS = """
 import os, sys
 import msgspec
-from holdfast.identity import fate, identity
-from holdfast.store.workers import Identity
+from holdfast.process_lookup import check_process, current_identity
+from holdfast.store.repos.workers import Identity
 
-ours = identity()
+ours = current_identity()
 os.setgid(65534)
 os.setuid(65534)
-print(fate(msgspec.json.decode(sys.argv[1], type=Identity), ours))
-print(fate(identity(), identity()))
+print(check_process(msgspec.json.decode(sys.argv[1], type=Identity), ours))
+print(check_process(current_identity(), current_identity()))
 """
-"""A process that gives up being root, as services do, and then looks at another and at itself."""
+"""A process that drops root, as services do, and then inspects another process and itself."""
 
 
 @pytest.mark.parametrize("hidden", [1, 2])
-def test_promise_10_a_process_that_may_not_be_looked_at_is_not_taken_for_dead(hidden: int) -> None:
-    ours = msgspec.json.encode(identity()).decode()
+def test_promise_10_a_process_that_cannot_be_inspected_does_not_count_as_dead(hidden: int) -> None:
+    ours = msgspec.json.encode(current_identity()).decode()
     script = f'mount -t proc -o hidepid={hidden} proc /proc && exec "$@"'
     line = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", LOOKS, ours]
 
@@ -588,8 +595,8 @@ def test_promise_10_a_process_that_may_not_be_looked_at_is_not_taken_for_dead(hi
     assert done.stdout.split() == [b"elsewhere", b"alive"]
 
 
-def test_promise_10_a_process_in_another_pid_space_is_not_taken_for_dead() -> None:
-    ours = msgspec.json.encode(identity()).decode()
+def test_promise_10_a_process_in_another_pid_namespace_does_not_count_as_dead() -> None:
+    ours = msgspec.json.encode(current_identity()).decode()
     line = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", LOOKS, ours]
 
     done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, check=True, timeout=60)

@@ -7,27 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import effort, traced
-from tests.crash.check import verify
+from tests import sampling
+from tests.crash import strace
+from tests.crash.output import heads
 from tests.crash.reference import VARIANTS, Reference
-from tests.crash.say import places
-from tests.crash.traced import CHANGING, NOT_USED, PHASES, Injection, Run
+from tests.crash.strace import CHANGING, NOT_USED, PHASES, Injection, Run
+from tests.crash.verification import verify
 from tests.crash.writer import DATABASE
+from tests.sampling import every_nth
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(effort.limit(10))]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(sampling.limit(10))]
 
 KILLED = -9
-STRIDE = 1 if effort.ROUNDS else 3
-"""By default every third call of the variants that move the WAL more often than people's stores do."""
+WRITES = ("pwrite64", "write")
 CASES = [
     *(("everything", phase) for phase in PHASES),
     *((variant, phase) for variant in ("checkpoints", "truncations") for phase in ("main", "close")),
 ]
-"""All but the opening, which is the same whatever is written afterwards."""
+"""All phases except opening, which is the same for every variant."""
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_call_that_changes_a_file_is_of_a_kind_that_is_tried_and_has_one_thread(
+def test_every_call_that_changes_a_file_is_of_a_tested_kind_and_made_by_one_thread(
     variant: str, reference_of: Callable[[str], Reference]
 ) -> None:
     reference = reference_of(variant)
@@ -42,7 +43,7 @@ def test_every_call_that_changes_a_file_is_of_a_kind_that_is_tried_and_has_one_t
 @pytest.mark.parametrize(
     ("variant", "moved"), [("everything", set()), ("checkpoints", {"pwrite64"}), ("truncations", {"pwrite64"})]
 )
-def test_the_wal_is_moved_into_the_file_in_the_midst_of_the_variants_that_are_for_it(
+def test_the_checkpoint_variants_run_checkpoints_between_writes(
     variant: str, moved: set[str], reference_of: Callable[[str], Reference]
 ) -> None:
     main = [call for call in reference_of(variant).calls if call.phase == "main"]
@@ -57,38 +58,42 @@ def test_a_process_killed_before_any_call_loses_nothing_it_acknowledged(
     variant: str, phase: str, reference_of: Callable[[str], Reference], tmp_path: Path
 ) -> None:
     reference = reference_of(variant)
-    step = STRIDE if variant != "everything" else 1
-    tries = [(call, n) for call in CHANGING for n in range(1, reference.count(phase, call) + 1, step)]
+    rest = 1 if variant == "everything" else 3  # the other variants run checkpoints more often than real stores do
+    tries = [
+        (call, n)
+        for call in CHANGING
+        for n in every_nth(range(1, reference.count(phase, call) + 1), sampling.EVERY_WRITE if call in WRITES else rest)
+    ]
 
     def die(call: str, n: int) -> Run:
         home = tmp_path / f"{call}-{n}"
-        run = traced.run(home, reference.arguments, Injection(phase, call, f"signal=SIGKILL:when={n}"))
+        run = strace.run(home, reference.arguments, Injection(phase, call, f"signal=SIGKILL:when={n}"))
         check(reference, run, home)
         shutil.rmtree(home)
         return run
 
-    runs = traced.side_by_side(die, tries)
+    runs = strace.side_by_side(die, tries)
 
     assert [(run.code, run.reached) for run in runs] == [(KILLED, phase)] * len(tries)
 
 
-@pytest.mark.parametrize(("variant", "phase"), CASES)
-def test_behind_the_last_call_of_a_phase_there_is_none_left_to_die_at(
+@pytest.mark.parametrize(("variant", "phase"), every_nth(CASES, 4))
+def test_after_the_last_call_of_a_phase_there_is_no_further_one(
     variant: str, phase: str, reference_of: Callable[[str], Reference], tmp_path: Path
 ) -> None:
     reference = reference_of(variant)
 
     def pass_by(call: str, n: int) -> Run:
         home = tmp_path / call
-        return traced.run(home, reference.arguments, Injection(phase, call, f"signal=SIGKILL:when={n}"))
+        return strace.run(home, reference.arguments, Injection(phase, call, f"signal=SIGKILL:when={n}"))
 
-    runs = traced.side_by_side(pass_by, [(call, reference.count(phase, call) + 1) for call in CHANGING])
+    runs = strace.side_by_side(pass_by, [(call, reference.count(phase, call) + 1) for call in CHANGING])
 
     assert phase not in [run.reached for run in runs]
 
 
 def check(reference: Reference, run: Run, home: Path) -> None:
-    """The store holds what was acknowledged and at most the one write that was under way."""
+    """The store has everything acknowledged and at most the one write that was under way."""
     home.mkdir(mode=0o700, exist_ok=True)
-    _, held = verify(home / DATABASE, places(run.lines), may_be_gone=reference.may_be_gone(run))
+    _, held = verify(home / DATABASE, heads(run.lines), may_be_gone=reference.may_be_gone(run))
     assert held in reference.may_hold(run), f"after {len(run.acknowledged)} acknowledgements"

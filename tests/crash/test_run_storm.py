@@ -1,4 +1,4 @@
-"""`holdfast run` against an OpenAI-compatible server, killed with SIGKILL at any moment, over and over."""
+"""`holdfast run` against an OpenAI-compatible server, killed with SIGKILL at any moment, repeatedly."""
 
 import asyncio
 import json
@@ -13,14 +13,15 @@ import pytest
 
 from holdfast.model.event import ToolEnded, ToolStarted, UserSaid
 from holdfast.model.message import text_of
-from holdfast.store import log, sessions
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import log, sessions
+from holdfast.store.sqlite.driver import open_sqlite
+from tests import sampling
 from tests.engine.well_formed import assert_well_formed
 from tests.fakes.openai_server import OpenAiServer
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 STORMS = 4
-ROUNDS = max(STORMS, int(os.environ.get("HOLDFAST_TEST_ROUNDS", "100"))) // STORMS
+ROUNDS = max(100, sampling.ROUNDS) // STORMS if sampling.SOAK else 8
 KEY = "storm"
 
 
@@ -37,22 +38,22 @@ def command(home: Path, server: OpenAiServer, prompt: str) -> tuple[list[str], d
 
 
 async def run(home: Path, server: OpenAiServer, prompt: str, *, kill_after: float | None) -> tuple[int, str]:
-    """The exit status and what was printed; the process is killed after that many seconds, if it lives so long."""
+    """Run it and kill it after that many seconds, if it still runs; return the exit status and the output."""
     line, env = command(home, server, prompt)
     process = await asyncio.create_subprocess_exec(
         *line,
         env=env,
-        cwd=home,
+        cwd=home.parent,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    talking = asyncio.create_task(process.communicate())  # never cancelled: what it has read would be lost with it
+    talking = asyncio.create_task(process.communicate())  # never cancelled: that would lose the output read so far
     done, _ = await asyncio.wait({talking}, timeout=kill_after or 120)
     if not done:
         assert kill_after is not None, "a run without a kill must end by itself"
-        # Not by the process's own method, which may take the exit status from the loop.
-        with suppress(ProcessLookupError):  # it ended by itself at the last moment
+        # Not by the method of the process, which may take the exit status from the loop.
+        with suppress(ProcessLookupError):  # it has just ended
             os.kill(process.pid, signal.SIGKILL)
     out, err = await talking
     assert process.returncode in (0, -signal.SIGKILL), err.decode()
@@ -60,36 +61,37 @@ async def run(home: Path, server: OpenAiServer, prompt: str, *, kill_after: floa
 
 
 def prompt_of(number: int) -> str:
-    """Two calls side by side: one that acts on the world, one that only looks."""
+    """Two parallel calls: one with a side effect, one without."""
     acting = json.dumps({"command": f"echo {number} >> effects"})
     looking = json.dumps({"path": "effects"})
     return f"Round {number}\nuse tool terminal {acting}\nuse tool read_file {looking}"
 
 
-@pytest.mark.parametrize("storm", range(STORMS))
+@pytest.mark.parametrize("storm", sampling.every_nth(range(STORMS), 2))
 async def test_promises_1_6_and_7_hold_in_a_storm_of_kills(tmp_path: Path, storm: int) -> None:
     chance = random.Random(storm)
     asked: list[str] = []
+    home = tmp_path / "home"
     async with OpenAiServer(pause_seconds=0.01) as server:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        _, out = await run(tmp_path, server, prompt_of(0), kill_after=None)
+        _, out = await run(home, server, prompt_of(0), kill_after=None)
         usual = loop.time() - began
         acknowledged = [json.loads(out)]
         for number in range(1, ROUNDS + 1):
-            status, out = await run(tmp_path, server, prompt_of(number), kill_after=chance.uniform(0.3, 1.1) * usual)
+            status, out = await run(home, server, prompt_of(number), kill_after=chance.uniform(0.3, 1.1) * usual)
             if status == 0:
                 acknowledged.append(json.loads(out))
-        _, out = await run(tmp_path, server, "The last word", kill_after=None)
+        _, out = await run(home, server, "The last word", kill_after=None)
         acknowledged.append(json.loads(out))
         for request in server.requests:
-            assert server.complaint(request) is None, "every request was one that the provider accepts"
+            assert server.complaint(request) is None, "the provider accepts every request"
             asked.append(json.dumps(request["messages"]))
 
-    database = await open_sqlite(tmp_path / "holdfast.db")
+    database = await open_sqlite(home / "holdfast.db")
     session_id = acknowledged[0]["session_id"]
     session = await database.read(sessions.get, session_id)
-    entries = await database.read(log.read_whole, session)
+    entries = await database.read(log.read_complete, session)
     await database.close()
     events = [entry.event for entry in entries]
 
@@ -99,7 +101,7 @@ async def test_promises_1_6_and_7_hold_in_a_storm_of_kills(tmp_path: Path, storm
     assert len(said) == len(set(said)), "nothing was admitted twice"
     for number in range(ROUNDS + 1):
         if any(f"Round {number}\\n" in request for request in asked):
-            assert prompt_of(number) in said, "what the model was told had been saved"
+            assert prompt_of(number) in said, "the model only got stored messages"
     by_seq = {entry.seq: entry for entry in entries}
     for reply in acknowledged:
         assert getattr(by_seq[reply["seq"]].event, "turn_id", None) == reply["turn_id"], (
@@ -111,4 +113,4 @@ async def test_promises_1_6_and_7_hold_in_a_storm_of_kills(tmp_path: Path, storm
     unknown = sum(isinstance(event, ToolEnded) and event.outcome == "unknown" for event in events)
     assert len(effects) <= started
     done = sum(isinstance(event, ToolEnded) and event.name == "terminal" and event.outcome == "ok" for event in events)
-    assert done <= len(effects) <= done + unknown, "what may have happened without a result is told as unknown"
+    assert done <= len(effects) <= done + unknown, "an effect without a result is recorded as unknown"

@@ -1,4 +1,4 @@
-"""Promise 3: a signal is not an event. Real processes, real signals."""
+"""Promise 3: a signal adds nothing to the log. Real processes, real signals."""
 
 import asyncio
 import json
@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.model.event import Event, ModelSaid, TurnEnded, UserSaid
 from holdfast.model.message import text_of
-from holdfast.store import log, sessions
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import log, session_list
+from holdfast.store.sqlite.driver import open_sqlite
 from tests.crash.test_run_storm import command
 from tests.fakes.openai_server import OpenAiServer, chunk, hang, say
 
@@ -33,18 +33,18 @@ async def asked(server: OpenAiServer) -> None:
 
 
 async def events_of(home: Path) -> tuple[str, list[Event], str]:
-    """The session's state, its log, and the draft that was kept."""
+    """The state of the session, its log, and its draft."""
     database = await open_sqlite(home / "holdfast.db")
-    page = await database.read(sessions.list_page, sessions.EVERYTHING, limit=2)
+    page = await database.read(session_list.list_page, session_list.EVERYTHING, limit=2)
     [session] = page.sessions
-    entries = await database.read(log.read_whole, session)
-    draft = await database.read(log.draft, session.id)
+    entries = await database.read(log.read_complete, session)
+    draft = await database.read(log.get_draft, session.id)
     await database.close()
     return session.state, [entry.event for entry in entries], draft.body if draft else ""
 
 
 @pytest.mark.parametrize("number", STOPPING)
-async def test_promise_3_a_signal_lets_the_step_in_hand_finish_and_exits_130(tmp_path: Path, number: int) -> None:
+async def test_promise_3_a_signal_lets_the_current_step_finish_and_exits_130(tmp_path: Path, number: int) -> None:
     async with OpenAiServer() as server:
         server.acts.append(say("Once upon a time there was a lighthouse.", pause_seconds=0.1))
         process = await start(tmp_path, server)
@@ -88,7 +88,7 @@ async def test_promise_3_every_signal_leaves_the_same_history_as_sigkill(tmp_pat
 
     assert process.returncode in (130, -signal.SIGKILL)
     state, events, draft = await events_of(tmp_path)
-    assert not any(isinstance(event, ModelSaid | TurnEnded) for event in events), "no signal puts words into the log"
+    assert not any(isinstance(event, ModelSaid | TurnEnded) for event in events), "a signal adds nothing to the log"
     assert isinstance(events[-1], UserSaid)
     assert state in ("interrupted", "running")
     assert draft == "Once upon"

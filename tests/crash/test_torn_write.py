@@ -1,4 +1,4 @@
-"""The newest bytes of the WAL did not all reach the disk: it ends anywhere, in nothing or in rubbish."""
+"""The last bytes of the WAL did not reach the disk: it ends anywhere, truncated or with garbage."""
 
 import random
 import shutil
@@ -7,34 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import effort
-from tests.crash.check import verify
+from tests import sampling
 from tests.crash.programs import program
 from tests.crash.reference import Reference
+from tests.crash.verification import verify
 from tests.crash.writer import DATABASE
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(effort.limit(5))]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(sampling.limit(5))]
 
 HEADER, FRAME = 32, 24 + 4096
 """Bytes: https://sqlite.org/fileformat2.html#walformat"""
-STRIDE = 1 if effort.ROUNDS else 3
+STRIDE = 1 if sampling.ROUNDS else 3
 
 
 @pytest.fixture
 def died(reference_of: Callable[[str], Reference], tmp_path: Path) -> Path:
-    """The home of a writer that was killed after its last write, with all of them in the WAL."""
+    """The home of a writer that was killed after its last write, with all writes in the WAL."""
     home = tmp_path / "died"
     with program("writer", home, "--gates", *reference_of("everything").arguments) as writer:
         for gate in range(1, 5):
-            assert writer.wait_for_words('"gate"', times=gate), writer.complaints
+            assert writer.wait_for_output('"gate"', times=gate), writer.stderr
             if gate < 4:
-                writer.tell("go")
+                writer.send("go")
         writer.kill()
     return home
 
 
 @pytest.mark.parametrize("rubbish", [False, True])
-def test_whatever_part_of_the_wal_survives_the_store_is_as_it_was_after_some_step(
+def test_whatever_part_of_the_wal_survives_the_store_equals_its_state_after_some_step(
     rubbish: bool, died: Path, reference_of: Callable[[str], Reference], tmp_path: Path
 ) -> None:
     chance = random.Random(FRAME)
@@ -54,5 +54,5 @@ def test_whatever_part_of_the_wal_survives_the_store_is_as_it_was_after_some_ste
         found.append(states.index(held))
         shutil.rmtree(home)
 
-    assert found == sorted(found), "the more of the WAL survived, the more is there"
+    assert found == sorted(found), "more WAL means more content"
     assert (found[0], len(set(found)) > len(states) // 2) == (0, True)

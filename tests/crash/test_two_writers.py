@@ -1,145 +1,153 @@
-"""Two real processes want one session, and the first sleeps while the second is given it."""
+"""Two real processes want one session; the first is stopped while the second takes it over."""
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.model.errors import Unavailable
-from holdfast.model.event import UserSaid
+from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.ids import SESSION, WORKER, Ids
-from holdfast.model.message import Text, text_of
-from holdfast.store import leases, log, sessions, workers
+from holdfast.model.message import Text
 from holdfast.store.database import Database
-from holdfast.store.leases import Lease
-from holdfast.store.sqlite import open_sqlite
-from tests.crash.check import verify
-from tests.crash.programs import Process, program, wait_until
+from holdfast.store.repos import leases, log, sessions, workers
+from holdfast.store.repos.leases import Lease
+from holdfast.store.sqlite.driver import open_sqlite
+from holdfast.torture.invariants import user_texts
+from holdfast.torture.programs import lease_holder
+from holdfast.torture.subprocesses import ChildProcess, start_program
+from tests.crash.programs import ROOT, wait_until
+from tests.crash.stopping import STOP_MIDWAY
+from tests.crash.verification import verify
 from tests.crash.writer import DATABASE, IDENTITY, VERSION
 from tests.fakes.clock import FakeClock
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(180)]
 
-IMPATIENT = 0.5
-"""Seconds to wait for a lock that will not come free."""
+BUSY_SECONDS = 0.5
+"""How long the second process waits for a lock that will not be released."""
 
 
 @pytest.fixture
-def session(ids: Ids) -> str:
-    return ids.make(SESSION)
-
-
-@pytest.fixture
-def first(tmp_path: Path, session: str) -> Iterator[Process]:
-    """A process that holds the session."""
-    with program("holder", tmp_path, session) as holder:
-        holder.wait_for_line(holds=session)
-        yield holder
-
-
-@pytest.fixture
-async def second(first: Process, tmp_path: Path) -> AsyncIterator[Database]:
-    """This process, with the same store."""
-    opened = await open_sqlite(tmp_path / DATABASE, busy_seconds=IMPATIENT)
+async def second(tmp_path: Path) -> AsyncIterator[Database]:
+    """The store, opened by this process."""
+    opened = await open_sqlite(tmp_path / DATABASE, busy_seconds=BUSY_SECONDS)
     yield opened
     await opened.close()
 
 
-def worker_of(holder: Process) -> str:
-    return str(holder.lines()[0]["worker"])
+@pytest.fixture
+async def session(second: Database, clock: FakeClock, ids: Ids) -> str:
+    created, _ = await second.write(sessions.create, ids.make(SESSION), SessionOpened(source="run"), at=clock.now())
+    return created.id
 
 
-def is_stopped(process: Process) -> bool:
-    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+@pytest.fixture
+async def first(session: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ChildProcess]:
+    """Another process, which holds the session."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    url = f"sqlite:///{tmp_path / DATABASE}"
+    parameters = {"url": url, "opener": "tests.crash.stopping:open_stopping", "sessions": [session]}
+    async with start_program(lease_holder, parameters) as child:
+        await child.next_line("worker")
+        yield child
 
 
-def put_to_sleep(process: Process) -> None:
+def worker_of(holder: ChildProcess) -> str:
+    return str(holder.lines[0]["worker"])
+
+
+def wait_until_stopped(process: ChildProcess) -> None:
+    stat = Path(f"/proc/{process.pid}/stat")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", f"process {process.pid} is stopped")
+
+
+def stop(process: ChildProcess) -> None:
     process.signal(signal.SIGSTOP)
-    wait_until(lambda: is_stopped(process), "a process that was sent SIGSTOP stops")
+    wait_until_stopped(process)
 
 
 async def take_over(database: Database, dead: str, session_id: str, clock: FakeClock, ids: Ids) -> Lease:
     worker = ids.make(WORKER)
     await database.write(workers.register, worker, "test", IDENTITY, version=VERSION, at=clock.now())
-    assert await database.write(workers.bury, dead, "silent", at=clock.now()) == [session_id]
+    assert await database.write(workers.mark_dead, dead, "silent", at=clock.now()) == [session_id]
     return await database.write(leases.take, session_id, worker)
 
 
-async def words(database: Database, session_id: str) -> list[str]:
-    entries = await database.read(lambda tx: log.read_whole(tx, sessions.get(tx, session_id)))
-    return [text_of(entry.event.parts) for entry in entries if isinstance(entry.event, UserSaid)]
+async def texts(database: Database, session_id: str) -> list[str]:
+    return user_texts(await database.read(lambda tx: log.read_complete(tx, sessions.get(tx, session_id))))
 
 
-def said(text: str) -> UserSaid:
+def message(text: str) -> UserSaid:
     return UserSaid(turn_id="second", parts=(Text(text),))
 
 
-async def test_a_process_that_slept_while_it_was_buried_can_write_nothing(
-    first: Process, second: Database, session: str, clock: FakeClock, ids: Ids
+async def test_a_process_that_was_stopped_and_declared_dead_can_write_nothing(
+    first: ChildProcess, second: Database, session: str, clock: FakeClock, ids: Ids
 ) -> None:
-    first.tell("append")
-    first.wait_for_line(order="append")
-    put_to_sleep(first)
+    first.send("append")
+    await first.next_line("done")
+    stop(first)
     lease = await take_over(second, worker_of(first), session, clock, ids)
-    await second.write(log.append, lease, [said("by the second")], at=clock.now())
-    for order in ("append", "draft", "release", "take", "beat"):
-        first.tell(order)
+    await second.write(log.append, lease, [message("by the second")], at=clock.now())
+    for command in ("late append", "draft", "release", "take", "beat"):
+        first.send(command)
     first.signal(signal.SIGCONT)
-    first.wait_for_line(order="beat")
-    await second.write(log.append, lease, [said("by the second again")], at=clock.now())
+    await first.wait_until(lambda lines: {"done": "beat"} in lines)
+    await second.write(log.append, lease, [message("by the second again")], at=clock.now())
 
-    outcomes = {line["order"]: line.get("error", line.get("result")) for line in first.lines()[2:]}
-    assert outcomes == {
-        "append": "LeaseLost",
+    assert {line["command"]: line["outcome"] for line in first.lines if "command" in line} == {
+        "append": True,
+        "late append": "LeaseLost",
         "draft": "LeaseLost",
         "release": False,
         "take": "Busy",
         "beat": "DeclaredDead",
     }
-    assert await words(second, session) == ["append", "by the second", "by the second again"]
+    assert await texts(second, session) == ["append", "by the second", "by the second again"]
 
 
-async def test_a_process_that_was_buried_can_take_nothing_even_when_nobody_holds_it(
-    first: Process, second: Database, session: str, clock: FakeClock, ids: Ids
+async def test_a_process_that_was_declared_dead_cannot_take_a_free_session(
+    first: ChildProcess, second: Database, session: str, clock: FakeClock, ids: Ids
 ) -> None:
-    put_to_sleep(first)
+    stop(first)
     lease = await take_over(second, worker_of(first), session, clock, ids)
     await second.write(leases.release, lease)
-    first.tell("take")
-    first.tell("append")
+    first.send("take")
+    first.send("append")
     first.signal(signal.SIGCONT)
 
-    assert first.wait_for_line(order="take")["error"] == "DeclaredDead"
-    assert first.wait_for_line(order="append")["error"] == "LeaseLost"
-    assert await words(second, session) == []
+    assert (await first.next_line("command"))["outcome"] == "DeclaredDead"
+    assert (await first.next_line("command"))["outcome"] == "LeaseLost"
+    assert await texts(second, session) == []
 
 
-async def test_a_process_that_sleeps_in_mid_write_holds_others_up_but_not_their_reading_and_they_are_told(
-    first: Process, second: Database, session: str, clock: FakeClock, ids: Ids
+async def test_a_process_stopped_in_a_write_blocks_writers_with_an_error_but_not_readers(
+    first: ChildProcess, second: Database, session: str, clock: FakeClock
 ) -> None:
-    first.tell("append and stop midway")
-    wait_until(lambda: is_stopped(first), "the holder stops in the middle of its write")
+    first.send(STOP_MIDWAY)
+    wait_until_stopped(first)
 
-    assert await words(second, session) == []
+    assert await texts(second, session) == []
     with pytest.raises(Unavailable):
-        await second.write(workers.bury, worker_of(first), "silent", at=clock.now())
+        await second.write(workers.mark_dead, worker_of(first), "silent", at=clock.now())
 
     first.signal(signal.SIGCONT)
-    assert "result" in first.wait_for_line(order="append and stop midway")
-    assert await words(second, session) == ["append and stop midway"]
+    assert (await first.next_line("command"))["outcome"] is True
+    assert await texts(second, session) == [STOP_MIDWAY]
 
 
-async def test_a_process_killed_in_mid_write_leaves_nothing_of_it_and_the_next_goes_on(
-    first: Process, second: Database, session: str, clock: FakeClock, ids: Ids, tmp_path: Path
+async def test_a_process_killed_in_a_write_leaves_nothing_of_it_and_the_next_continues(
+    first: ChildProcess, second: Database, session: str, clock: FakeClock, ids: Ids, tmp_path: Path
 ) -> None:
-    first.tell("append and stop midway")
-    wait_until(lambda: is_stopped(first), "the holder stops in the middle of its write")
-    first.kill()
+    first.send(STOP_MIDWAY)
+    wait_until_stopped(first)
+    await first.kill()
     lease = await take_over(second, worker_of(first), session, clock, ids)
-    await second.write(log.append, lease, [said("by the second")], at=clock.now())
+    await second.write(log.append, lease, [message("by the second")], at=clock.now())
 
-    assert await words(second, session) == ["by the second"]
+    assert await texts(second, session) == ["by the second"]
     await second.close()
     await asyncio.to_thread(verify, tmp_path / DATABASE, [])

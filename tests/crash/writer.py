@@ -1,7 +1,7 @@
-"""A program that makes every kind of write there is, in a fixed order, and says what was acknowledged.
+"""Makes every kind of write in a fixed order, and emits what was acknowledged.
 
-Two runs write the same bytes but for the id of the store. It is killed, starved of disk and lied to by
-the tests; `--states` adds what the whole store held after each step, which the tests compare with.
+Two runs write the same bytes except for the id of the store. The tests kill it, fill its disk and inject errors;
+`--states` adds the digest of the store after each step, for comparison.
 """
 
 import argparse
@@ -28,25 +28,28 @@ from holdfast.model.event import (
 from holdfast.model.ids import SESSION, TURN, WORKER, Ids
 from holdfast.model.message import Text, ToolCall
 from holdfast.model.session import Session
-from holdfast.store import aliases, keys, leases, log, sessions, sqlite, sqlite_writer, workers
 from holdfast.store.database import Database, Transaction
-from holdfast.store.leases import Lease
-from tests.crash.say import place_of, say
-from tests.crash.state import digest
+from holdfast.store.repos import aliases, idempotency, leases, log, session_list, session_pruning, sessions, workers
+from holdfast.store.repos.leases import Lease
+from holdfast.store.sqlite import driver, writer
+from holdfast.torture.child import emit
+from tests.crash.output import head_of
+from tests.crash.store_digest import digest
 from tests.fakes.clock import FakeClock
+from tests.fakes.forks import fork_session
 
 T = TypeVar("T")
 DATABASE = "holdfast.db"
 LIMIT_SECONDS = 30.0
 GIVEN_UP = 3
-"""The exit code of a writer that could not go on."""
+"""The exit code of a writer that could not continue."""
 VERSION = "0"
 PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
 IDENTITY = workers.Identity(host="here", boot="this", pid=1, process_started="then")
 
 
 class Gates:
-    """Where the program waits until it is told to go on, so that a tracer can be attached; each once only."""
+    """Points at which the program waits for a line, so that a tracer can attach; each only once."""
 
     def __init__(self, *, shut: bool) -> None:
         self._passed: set[str] = set()
@@ -57,23 +60,23 @@ class Gates:
             return
         self._passed.add(gate)
         ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)
-        say(gate=gate)
+        emit(gate=gate)
         if not sys.stdin.readline():
-            raise SystemExit("nobody opened the gate")
+            raise SystemExit("standard input ended at a gate")
 
     def put_into_open(self) -> None:
-        """A gate between the thread that makes the store and the one that attaches to it."""
-        attach = sqlite.SqliteDatabase
+        """Add a gate between the thread that creates the store and the one that attaches to it."""
+        attach = driver.SqliteDatabase
 
-        def gated(path: Path, **settings: float) -> sqlite.SqliteDatabase:
+        def gated(path: Path, **settings: float) -> driver.SqliteDatabase:
             self.wait_at("attach")
             return attach(path, **settings)
 
-        sqlite.SqliteDatabase = gated  # type: ignore[misc, assignment]
+        driver.SqliteDatabase = gated  # type: ignore[misc, assignment]
 
 
 class Play:
-    """Makes writes one after the other and acknowledges each once it has returned."""
+    """Makes writes in sequence and acknowledges each after it has returned."""
 
     def __init__(self, path: Path, gates: Gates, *, states: bool, retry: bool) -> None:
         self.path = path
@@ -91,7 +94,7 @@ class Play:
         return self._ids.make(prefix)
 
     async def open(self) -> None:
-        self.database = await self._attempt("opened", lambda: sqlite.open_sqlite(self.path))
+        self.database = await self._attempt("opened", lambda: driver.open_sqlite(self.path))
         self._acknowledge("opened", [])
 
     async def write(self, what: str, work: Callable[..., T], *args: object, **kwargs: object) -> T:
@@ -112,7 +115,7 @@ class Play:
 
     async def read(self, what: str, work: Callable[..., T], *args: object, **kwargs: object) -> T:
         result = await self._attempt(what, lambda: self.database.read(work, *args, **kwargs))
-        say(read=what)
+        emit(read=what)
         return result
 
     async def _attempt(self, what: str, act: Callable[[], Awaitable[T]]) -> T:
@@ -121,7 +124,7 @@ class Play:
                 return await act()
             except (NotSaved, Corrupt) as e:
                 state = {"state": digest(self.path)} if self._states and what != "opened" else {}
-                say(failed=what, error=type(e).__name__, why=str(e), **state)
+                emit(failed=what, error=type(e).__name__, why=str(e), **state)
                 self._gates.wait_at("failed")
                 if last:
                     raise SystemExit(GIVEN_UP) from e
@@ -129,19 +132,19 @@ class Play:
 
     def _acknowledge(self, what: str, results: Sequence[object]) -> None:
         found = [result[0] if isinstance(result, tuple) else result for result in results]
-        places = [place_of(one) for one in found if isinstance(one, Session)]
-        line: dict[str, object] = {"ack": what, "places": places}
+        heads = [head_of(one) for one in found if isinstance(one, Session)]
+        line: dict[str, object] = {"ack": what, "heads": heads}
         if self._states:
             line["state"] = digest(self.path)
-        say(**line)
+        emit(**line)
 
     async def settle(self) -> None:
-        """Wait until the writer's thread is at rest: it may be moving the WAL after the last answer."""
+        """Wait until the writer thread is idle: it may run a checkpoint after the last response."""
         await self.database.write(_nothing)
 
     async def close(self) -> None:
         await self.database.close()
-        say(closed=True)
+        emit(closed=True)
 
 
 def _nothing(_: Transaction) -> None:
@@ -151,12 +154,12 @@ def _nothing(_: Transaction) -> None:
 async def write_together(
     database: Database, works: Sequence[Callable[[Transaction], object]]
 ) -> list[object | BaseException]:
-    """Writes that are certain to share one commit: all wait in the queue while the writer is kept busy."""
+    """Run writes that share one commit: all wait in the queue while the writer is busy."""
     begun, go = threading.Event(), threading.Event()
     first = asyncio.create_task(database.write(_hold, begun, go))
     assert await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
     rest = [asyncio.create_task(database.write(work)) for work in works]
-    await asyncio.sleep(0)  # each task has put its work into the queue
+    await asyncio.sleep(0)  # lets each task put its work into the queue
     go.set()
     await first
     return await asyncio.gather(*rest, return_exceptions=True)
@@ -168,8 +171,8 @@ def _hold(_: Transaction, begun: threading.Event, go: threading.Event) -> None:
 
 
 def admit(tx: Transaction, lease: Lease, turn: str, text: str, *, at: int) -> Session:
-    """As a turn is admitted: key, turn and words in one transaction."""
-    keys.claim(tx, lease.session_id, "caller", turn, request=text, turn_id=turn, at=at)
+    """Admit a turn: key, turn and text in one transaction."""
+    idempotency.claim(tx, lease.session_id, "caller", turn, request=text, turn_id=turn, at=at)
     said: list[Event] = [
         TurnStarted(turn_id=turn, worker_id=lease.worker_id),
         UserSaid(turn_id=turn, parts=(Text(text),)),
@@ -178,9 +181,9 @@ def admit(tx: Transaction, lease: Lease, turn: str, text: str, *, at: int) -> Se
 
 
 def reply(tx: Transaction, lease: Lease, said: ModelSaid, *, at: int) -> Session:
-    """As a reply is committed: the words come and the draft goes."""
+    """Commit a reply and delete its draft."""
     session = log.append(tx, lease, [said], at=at)
-    log.drop_draft(tx, lease.session_id)
+    log.delete_draft(tx, lease.session_id)
     return session
 
 
@@ -192,8 +195,8 @@ async def turn(play: Play, lease: Lease, words: str) -> None:
         turn_id=id_, parts=(Text(words), *calls), model="m", usage=Usage(tokens_in=3, tokens_out=5), finish="tool_calls"
     )
     await play.write("admitted", admit, lease, id_, words, at=play.now())
-    await play.write("draft kept", log.keep_draft, lease, log.Draft(id_, words[:40], play.now()))
-    await play.write("draft kept again", log.keep_draft, lease, log.Draft(id_, words, play.now()))
+    await play.write("draft kept", log.save_draft, lease, log.ReplyDraft(id_, words[:40], play.now()))
+    await play.write("draft kept again", log.save_draft, lease, log.ReplyDraft(id_, words, play.now()))
     await play.write("replied", reply, lease, said, at=play.now())
     for call in calls:
         started = ToolStarted(turn_id=id_, call_id=call.id, name=call.name)
@@ -213,7 +216,7 @@ async def everything(play: Play, rounds: int) -> None:
     for n in range(rounds):
         await turn(play, lease, f"words {n} " * 20)
     await play.write("renamed", sessions.rename, first, "a title", at=play.now())
-    await play.write("forked", sessions.fork, first, fork, at=play.now(), at_seq=5)
+    await play.write("forked", fork_session, first, fork, at=play.now(), at_seq=5)
     await play.write("released", leases.release, lease)
     await play.write("ended", sessions.end, first, "user", at=play.now())
     await play.write("reopened", sessions.reopen, first, at=play.now())
@@ -221,14 +224,14 @@ async def everything(play: Play, rounds: int) -> None:
     await play.write("restored", sessions.restore, fork, at=play.now())
     await play.write("named", aliases.add, "old-name", first, at=play.now())
     await play.write("created again", sessions.create, second, SessionOpened(source="api"), at=play.now())
-    await play.write("beaten", workers.beat, worker, at=play.now())
+    await play.write("beaten", workers.record_heartbeat, worker, at=play.now())
     at = play.now()
     await play.write_together(
         "shared", [lambda tx, s=s: sessions.rename(tx, s, "shared", at=at) for s in (first, second, fork)]
     )
     await play.write("trashed for good", sessions.trash, fork, at=play.now())
-    await play.write("pruned", sessions.prune, fork, before=play.now() + 1)
-    await play.write("buried", workers.bury, worker, "the end", at=play.now())
+    await play.write("pruned", session_pruning.prune, fork, before=play.now() + 1)
+    await play.write("buried", workers.mark_dead, worker, "the end", at=play.now())
 
 
 async def volume(play: Play, rounds: int) -> None:
@@ -244,21 +247,21 @@ async def volume(play: Play, rounds: int) -> None:
 
 
 async def read_all(play: Play) -> None:
-    """Every log there is, proved."""
-    page = await play.read("the list", sessions.list_page, sessions.EVERYTHING, limit=100)
+    """Every log, verified."""
+    page = await play.read("the list", session_list.list_page, session_list.EVERYTHING, limit=100)
     for session in page.sessions:
-        await play.read(session.id, log.read_whole, session)
+        await play.read(session.id, log.read_complete, session)
 
 
 SCENARIOS = {"everything": everything, "volume": volume}
 
 
 async def main(given: argparse.Namespace) -> None:
-    sqlite.READERS = 1  # a call is known by its thread and number, so the same thread must make it each time
+    driver.READERS = 1  # a call is known by its thread and number, so the same thread must make it each time
     if given.checkpoint_pages is not None:
-        sqlite_writer.CHECKPOINT_PAGES = given.checkpoint_pages
+        writer.CHECKPOINT_PAGES = given.checkpoint_pages
     if given.truncate:
-        sqlite_writer.TRUNCATE_PAGES = 0
+        writer.TRUNCATE_PAGES = 0
     gates = Gates(shut=given.gates)
     play = Play(given.home / DATABASE, gates, states=given.states, retry=given.retry)
     gates.put_into_open()

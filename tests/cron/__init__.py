@@ -1,1 +1,1 @@
-"""Schedules: each time one is due has one end."""
+"""Schedules: each slot has exactly one result."""

@@ -1,14 +1,16 @@
-"""One server and one browser for the tests of a module; each test has a browser context of its own.
+"""Servers and a browser for the tests of the dashboard; each test has a separate browser context.
 
-The browser is no longer open when the next module begins: while it is, this thread can run no other event loop.
+One server serves all modules that need no special store. The browser is closed after each module: while it is open, this
+thread can run no other event loop.
 """
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, StorageState, sync_playwright
 
 from tests.api.serving import KEY, Server
 
@@ -30,42 +32,59 @@ def browser(playing: Playwright) -> Iterator[Browser]:
     opened.close()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("dashboard") / "home") as running:
+@contextmanager
+def serving(home: Path) -> Iterator[Server]:
+    """A server that must log no error."""
+    with Server(home) as running:
         yield running
         running.stop()
     refuse_errors(running)
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("dashboard") / "home") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(shared_server: Server) -> Server:
+    """The server of a module. A module that needs a special store has a fixture of this name."""
+    return shared_server
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Server]:
     """A server that the test may kill."""
-    with Server(tmp_path / "home") as running:
+    with serving(tmp_path / "home") as running:
         yield running
-        running.stop()
-    refuse_errors(running)
 
 
 def refuse_errors(server: Server) -> None:
-    """A page may be refused, but nothing may have gone wrong that nobody thought of."""
+    """Requests may be rejected, but the log must contain no unexpected error."""
     log = (server.home / "logs" / "holdfast.log").read_text()
     assert [line for line in log.splitlines() if " ERROR " in line or "Traceback" in line] == []
 
 
-def enter(context: BrowserContext, server: Server) -> Page:
-    """A page of somebody who has logged in. What a page complains about, or asks of strangers, fails the test at its end."""
+def open_page(context: BrowserContext, server: Server) -> Page:
+    """A page that records script errors, dialogs, policy violations and requests to other servers in `problems`."""
     context.set_default_timeout(LIMIT_MS)
     page = context.new_page()
-    troubles: list[str] = []
-    page.on("pageerror", lambda error: troubles.append(f"script: {error}"))
-    page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-    page.on("request", lambda one: one.url.startswith(server.url) or troubles.append(f"asked a stranger: {one.url}"))
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(f"script: {error}"))
+    page.on("dialog", lambda dialog: (problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.on("request", lambda one: one.url.startswith(server.url) or problems.append(f"foreign request: {one.url}"))
     page.on(
         "console",
-        lambda one: "Content Security Policy" in one.text and troubles.append(f"policy: {one.text}"),
+        lambda one: "Content Security Policy" in one.text and problems.append(f"policy: {one.text}"),
     )
-    page.troubles = troubles  # type: ignore[attr-defined] # read when the test has ended
+    page.problems = problems  # type: ignore[attr-defined] # read when the test has ended
+    return page
+
+
+def log_in(context: BrowserContext, server: Server) -> Page:
+    """A page of a context that has logged in."""
+    page = open_page(context, server)
     page.goto(f"{server.url}/ui/login")
     page.fill("#key", KEY)
     page.click("text=Log in")
@@ -73,19 +92,29 @@ def enter(context: BrowserContext, server: Server) -> Page:
     return page
 
 
-@pytest.fixture
-def page(browser: Browser, server: Server) -> Iterator[Page]:
+@pytest.fixture(scope="module")
+def login(browser: Browser, server: Server) -> StorageState:
+    """The cookie of one login, for all tests of a module that do not log out."""
     context = browser.new_context()
-    opened = enter(context, server)
+    log_in(context, server)
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server, login: StorageState) -> Iterator[Page]:
+    context = browser.new_context(storage_state=login)
+    opened = open_page(context, server)
     yield opened
-    assert opened.troubles == []  # type: ignore[attr-defined]
+    assert opened.problems == []  # type: ignore[attr-defined]
     context.close()
 
 
 @pytest.fixture
 def own_page(browser: Browser, own: Server) -> Iterator[Page]:
     context = browser.new_context()
-    opened = enter(context, own)
+    opened = log_in(context, own)
     yield opened
-    assert opened.troubles == []  # type: ignore[attr-defined]
+    assert opened.problems == []  # type: ignore[attr-defined]
     context.close()

@@ -1,4 +1,4 @@
-"""How logs become items, texts become HTML and a day becomes charts: pure, and without a browser."""
+"""Rendering without a browser: logs as page items, Markdown as HTML, a day as charts."""
 
 from html.parser import HTMLParser
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.dashboard import day, markdown, pages, space
-from holdfast.dashboard.session import deeds_of
-from holdfast.dashboard.story import Story
+from holdfast.dashboard import markdown, space, templating, timeline
+from holdfast.dashboard.session import available_actions
+from holdfast.dashboard.transcript import PageTranscript
 from holdfast.model.entry import Entry, encode
 from holdfast.model.event import (
     ApprovalAsked,
@@ -24,9 +24,9 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.message import Text, ToolCall
-from holdfast.model.session import Session, Summary
+from holdfast.model.session import Session, SessionSummary
 from holdfast.model.times import DAY, SECOND
-from holdfast.store.board import Moment
+from holdfast.store.repos.dashboard_queries import TimelineEvent
 from tests.model.strategies import events
 
 TAGS = {"p", "br", "em", "strong", "s", "code", "pre", "ul", "ol", "li", "blockquote", "hr", "a", "h4", "h5", "h6"}
@@ -71,7 +71,7 @@ PIECES += [
 
 
 class Checker(HTMLParser):
-    """Fails for a tag, an attribute or an address that Markdown must not make."""
+    """Fails for a tag, an attribute or a URL that rendered Markdown must not contain."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in TAGS
@@ -81,7 +81,7 @@ class Checker(HTMLParser):
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
-def test_markdown_makes_only_what_is_harmless(text: str) -> None:
+def test_markdown_renders_only_safe_html(text: str) -> None:
     html = str(markdown.render(text))
 
     Checker().feed(html)
@@ -91,13 +91,13 @@ def test_markdown_makes_only_what_is_harmless(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["> " * 200 + "deep", "- " * 200 + "deep", "[a]: hidden words of a definition", "x" * 50_000]
 )
-def test_nothing_that_was_said_is_hidden_by_markdown(text: str) -> None:
+def test_markdown_hides_no_text(text: str) -> None:
     words = text.rsplit(maxsplit=1)[-1]
 
     assert words in str(markdown.render(text))
 
 
-def test_markdown_looks_as_it_should() -> None:
+def test_markdown_is_formatted() -> None:
     html = str(
         markdown.render("# Title\n\nsome *words*, `code`\n\n|a|b|\n|-|-:|\n|1|2|\n\n3. three\n\n[x](https://x.example)")
     )
@@ -107,10 +107,10 @@ def test_markdown_looks_as_it_should() -> None:
     assert '<a href="https://x.example" rel="noreferrer noopener" target="_blank">x</a>' in html
 
 
-def told(*facts: Event) -> Story:
-    story = Story()
-    story.tell(Entry(n, n * SECOND, fact) for n, fact in enumerate(facts, 1))
-    return story
+def build_transcript(*facts: Event) -> PageTranscript:
+    transcript = PageTranscript()
+    transcript.add_all(Entry(n, n * SECOND, fact) for n, fact in enumerate(facts, 1))
+    return transcript
 
 
 CALL = ModelSaid(turn_id="t", parts=(Text("I look."), ToolCall("c", "terminal", '{"command": "ls"}')))
@@ -118,56 +118,58 @@ CALL = ModelSaid(turn_id="t", parts=(Text("I look."), ToolCall("c", "terminal", 
 
 def test_a_call_and_its_result_are_one_item() -> None:
     result = ToolEnded(turn_id="t", call_id="c", outcome="ok", parts=(Text("a.txt"),), millis=7)
-    story = told(TurnStarted(turn_id="t"), CALL, ToolStarted(turn_id="t", call_id="c", name="terminal"), result)
+    transcript = build_transcript(
+        TurnStarted(turn_id="t"), CALL, ToolStarted(turn_id="t", call_id="c", name="terminal"), result
+    )
 
-    [said, card] = story.items.values()
+    [said, card] = transcript.items.values()
     assert (said.kind, card.kind) == ("model", "call")
     assert (card.state, card.detail, card.blocks[0].text, card.result_seq) == ("ok", "ls", "a.txt", 4)
 
 
-def test_a_result_whose_call_is_on_another_page_stands_alone() -> None:
-    [card] = told(ToolEnded(turn_id="t", call_id="c", name="terminal", outcome="unknown")).items.values()
+def test_a_result_without_its_call_is_a_separate_item() -> None:
+    [card] = build_transcript(ToolEnded(turn_id="t", call_id="c", name="terminal", outcome="unknown")).items.values()
 
     assert (card.id, card.label, card.state) == ("e1", "terminal", "unknown")
 
 
 def test_a_question_is_closed_by_the_end_of_its_turn() -> None:
     asked = ApprovalAsked(turn_id="t", call_id="c", question="May I?")
-    [question] = told(asked, TurnEnded(turn_id="t", outcome="done")).items.values()
+    [question] = build_transcript(asked, TurnEnded(turn_id="t", outcome="done")).items.values()
 
     assert question.state == "closed"
 
 
-def test_what_was_taken_back_is_marked_and_what_came_before_is_not() -> None:
-    story = told(
+def test_only_undone_items_are_marked() -> None:
+    transcript = build_transcript(
         UserSaid(turn_id="t", parts=(Text("stays"),)), UserSaid(turn_id="u", parts=(Text("goes"),)), Rewound(to_seq=1)
     )
 
-    assert [item.gone for item in story.items.values()] == [False, True, False]
+    assert [item.undone for item in transcript.items.values()] == [False, True, False]
 
 
 @given(st.lists(events(), max_size=12))
-def test_every_log_can_be_drawn(facts: list[Event]) -> None:
-    story = told(*facts)
+def test_every_log_can_be_rendered(facts: list[Event]) -> None:
+    transcript = build_transcript(*facts)
 
-    for item in story.items.values():
-        drawn = pages.fragment("item.html", item=item, session=type("Session", (), {"id": "hf-x"}))
+    for item in transcript.items.values():
+        drawn = templating.render_fragment("item.html", item=item, session=type("Session", (), {"id": "hf-x"}))
         assert f'id="{item.id}"' in drawn
         assert "<script" not in drawn
 
 
-def test_turns_become_charts_of_a_day() -> None:
+def test_charts_summarize_the_turns_of_a_day() -> None:
     now = 10 * DAY
     ended = encode(TurnEnded(turn_id="t", outcome="failed", usage=Usage(tokens_in=5, tokens_out=2)))
     moments = [
-        Moment(1, "s", "turn_ended", now - 70 * SECOND, ended),  # its beginning is not among them
-        Moment(2, "s", "turn_started", now - 60 * SECOND, None),
-        Moment(3, "s", "turn_ended", now - 20 * SECOND, ended),
-        Moment(4, "s", "turn_started", now - 10 * SECOND, None),
-        Moment(5, "s", "turn_ended", now - 5 * SECOND, "not JSON"),
+        TimelineEvent(1, "s", "turn_ended", now - 70 * SECOND, ended),  # its start is not among the events
+        TimelineEvent(2, "s", "turn_started", now - 60 * SECOND, None),
+        TimelineEvent(3, "s", "turn_ended", now - 20 * SECOND, ended),
+        TimelineEvent(4, "s", "turn_started", now - 10 * SECOND, None),
+        TimelineEvent(5, "s", "turn_ended", now - 5 * SECOND, "not JSON"),
     ]
-    [turn] = day.turns(moments)
-    drawn = day.charts([turn], now)
+    [turn] = timeline.completed_turns(moments)
+    drawn = timeline.build_charts([turn], now)
 
     assert turn.seconds == 40
     assert (sum(drawn.turns), sum(drawn.failed), sum(drawn.tokens_in), sum(drawn.tokens_out)) == (1, 1, 5, 2)
@@ -175,18 +177,35 @@ def test_turns_become_charts_of_a_day() -> None:
     assert len(drawn.at) == 96 and drawn.at[-1] <= now // 1_000_000 < drawn.at[-1] + 900
 
 
-def test_the_time_line_tells_the_reaped_and_what_was_there_before() -> None:
+def test_a_turn_closed_by_a_fork_is_neither_a_failure_nor_in_a_chart() -> None:
+    now = 10 * DAY
+    ended = TurnEnded(turn_id="t", outcome="cancelled", code="forked", reason="forked in mid-turn")
+    moments = [
+        TimelineEvent(1, "fork", "turn_started", now - DAY // 2, None),
+        TimelineEvent(2, "fork", "turn_ended", now - SECOND, encode(ended)),
+    ]
+    transcript = PageTranscript()
+
+    shown = [
+        item for entry in (Entry(1, 0, TurnStarted(turn_id="t")), Entry(2, 0, ended)) for item in transcript.add(entry)
+    ]
+
+    assert timeline.completed_turns(moments) == []
+    assert [item.state for item in shown if item.kind == "note"] == [""]
+
+
+def test_the_timeline_has_reaped_sessions_and_initial_states() -> None:
     now = 10 * DAY
     second = now // SECOND - DAY // SECOND
     moments = [
-        Moment(1, "new", "session_opened", now - 60 * SECOND, None),
-        Moment(2, "old", "turn_started", now - 50 * SECOND, None),
-        Moment(3, "new", "ended", now - 40 * SECOND, encode(Ended(reason="reaped"))),
-        Moment(4, "old", "tool_started", now - 30 * SECOND, None),
-        Moment(5, "lost", "recovered", now - 20 * SECOND, None),
-        Moment(6, "old", "ended", now - 10 * SECOND, encode(Ended(reason="user", detail="reaped"))),
+        TimelineEvent(1, "new", "session_opened", now - 60 * SECOND, None),
+        TimelineEvent(2, "old", "turn_started", now - 50 * SECOND, None),
+        TimelineEvent(3, "new", "ended", now - 40 * SECOND, encode(Ended(reason="reaped"))),
+        TimelineEvent(4, "old", "tool_started", now - 30 * SECOND, None),
+        TimelineEvent(5, "lost", "recovered", now - 20 * SECOND, None),
+        TimelineEvent(6, "old", "ended", now - 10 * SECOND, encode(Ended(reason="user", detail="reaped"))),
     ]
-    sessions, changes = space.changes(moments, now)
+    sessions, changes = space.state_changes(moments, now)
     lives = {
         name: [(at + second - now // SECOND, state) for place, at, state in changes if place == n]
         for n, name in enumerate(sessions)
@@ -204,7 +223,7 @@ def test_the_time_line_tells_the_reaped_and_what_was_there_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "deeds"),
+    ("fields", "expected"),
     [
         ({}, {"undo", "pin", "end", "trash"}),
         ({"ended_at": 1, "pinned": 1}, {"undo", "unpin", "reopen", "trash"}),
@@ -216,12 +235,12 @@ def test_the_time_line_tells_the_reaped_and_what_was_there_before() -> None:
         ({"trashed_at": 1, "epoch": 2}, {"restore"}),
     ],
 )
-def test_only_deeds_that_make_sense_are_offered(facts: dict[str, object], deeds: set[str]) -> None:
-    summary = Summary(turn_count=1, **facts)  # type: ignore[arg-type] # names of its fields
+def test_only_actions_that_the_state_allows_are_offered(fields: dict[str, object], expected: set[str]) -> None:
+    summary = SessionSummary(turn_count=1, **fields)  # type: ignore[arg-type] # names of its fields
 
-    assert set(deeds_of(Session("hf-x", 1, "", None, 0, summary))["deeds"]) == deeds
+    assert set(available_actions(Session("hf-x", 1, "", None, 0, summary))) == expected
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 messages"), (1, "1 message"), (12_400, "12.4k messages")])
-def test_one_thing_is_one_thing(number: int, words: str) -> None:
-    assert pages.many(number, "message") == words
+def test_counts_are_pluralized(number: int, words: str) -> None:
+    assert templating.pluralize(number, "message") == words

@@ -1,4 +1,4 @@
-"""Every other page in a real browser: the list, what runs, mail, schedules, health, space and fleet; read aloud, and on a phone."""
+"""All pages except a session's in a real browser, with checks for accessibility, phones and untrusted text."""
 
 import json
 import math
@@ -11,17 +11,17 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from bench import population
-from holdfast.identity import identity
 from holdfast.model.event import SessionOpened
 from holdfast.model.times import DAY
-from holdfast.store import inbox, log, outbox, people, platforms, schedules, sessions, workers
+from holdfast.process_lookup import current_identity
 from holdfast.store.database import Transaction
-from holdfast.store.inbox import Post
-from holdfast.store.outbox import Address, Message
-from holdfast.store.schedules import Schedule, Slot
+from holdfast.store.repos import contacts, inbox, log, outbox, platforms, schedules, sessions, workers
+from holdfast.store.repos.inbox import NewInboundMessage
+from holdfast.store.repos.outbox import Address, OutboundMessage
+from holdfast.store.repos.schedules import Schedule, ScheduleSlot
 from tests.api.serving import KEY, Server, ask, session
-from tests.dashboard.conftest import enter, refuse_errors
-from tests.dashboard.stocking import now, stock
+from tests.dashboard.conftest import log_in, serving
+from tests.dashboard.store_writer import now, stock
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
 expect.set_options(timeout=30_000)
@@ -31,6 +31,7 @@ PATHS = (
     "/",
     "/?q=build",
     "/ui/s/hf-00000000000000000000000990",
+    "/ui/questions",
     "/ui/space",
     "/ui/processes",
     "/ui/workers",
@@ -51,48 +52,60 @@ PAINTED = """(() => {
   pen.arc = function (x, y, radius, ...rest) { if (radius > 12) window.painted.discs.push([x, y, radius]); arc.call(this, x, y, radius, ...rest); };
   pen.fillText = function (words, x, y) { window.painted.names.push([words, x, y, this.measureText(words).width / 2]); fillText.call(this, words, x, y); };
 })()"""
-"""Notes the discs and the names of the newest picture of Space, and how tall the columns of its time line are."""
+"""Records the discs and labels that Space drew last, and the heights of the columns of its timeline."""
 SPARE = """(one) => {
   const style = getComputedStyle(one), pen = document.createElement("canvas").getContext("2d");
   pen.font = `${style.fontSize} ${style.fontFamily}`;
   const room = one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
   return room - pen.measureText(one.placeholder).width;
 }"""
-"""How much wider a field is than the words that stand in it while it is empty."""
+"""How much wider a field is than its placeholder."""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One with a day of work in its store, and something on every page."""
-    with Server(tmp_path_factory.mktemp("pages") / "home") as running:
+    """A server whose store has a day of work and something for every page."""
+    with serving(tmp_path_factory.mktemp("pages") / "home") as running:
         at = now()
         stock(running.home, lambda tx: population.hire(tx, "worker-pages", "chat", at))
         stock(running.home, lambda tx: population.people_at_work(tx, "worker-pages", at))
         stock(running.home, mail)
         yield running
-        running.stop()
-    refuse_errors(running)
+
+
+@pytest.fixture(scope="module")
+def large_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with more sessions and events in the last day than the pages show, and one group larger than the others."""
+    with serving(tmp_path_factory.mktemp("crowded") / "home") as running:
+        stock(running.home, lambda tx: population.crowd(tx, 1, 6_500, now()))
+        stock(running.home, lambda tx: [population.add(tx, n, [], now(), source="api") for n in range(10_000, 12_500)])
+        yield running
 
 
 def mail(tx: Transaction) -> None:
-    """A platform with one message that could not be understood, one that was not delivered, and a stranger at the door."""
+    """A platform with a dead inbound message, a failed and a delayed delivery, and a person who asks to be paired."""
     platforms.take(tx, "telegram", "worker-pages", at=now())
-    broken = Post(id="in-1", chat="chat-1", message="m-1", payload='{"text": "<b>what?</b>"}', digest="d", fault=ATTACK)
+    broken = NewInboundMessage(
+        id="in-1", chat="chat-1", message="m-1", payload='{"text": "<b>what?</b>"}', digest="d", fault=ATTACK
+    )
     inbox.put(tx, "telegram", [broken], at=now())
-    outbox.put(tx, "out-1", Address("telegram", "chat-1"), Message(text=f"never arrived {ATTACK}"), at=now())
+    outbox.put(tx, "out-1", Address("telegram", "chat-1"), OutboundMessage(text=f"never arrived {ATTACK}"), at=now())
     outbox.begin(tx, "out-1", "worker-pages")
     outbox.fail(tx, "out-1", f"403: {ATTACK}")
-    stranger = people.Person("telegram", "42", f"Mallory {ATTACK}", "CODE-4242", "asked", now())
-    people.knock(tx, stranger)
+    outbox.put(tx, "out-2", Address("telegram", "chat-2"), OutboundMessage(text="later"), at=now())
+    outbox.begin(tx, "out-2", "worker-pages")
+    outbox.postpone(tx, "out-2", f"429: {ATTACK}", due=now() + 3600 * 1_000_000)
+    unknown_person = contacts.Person("telegram", "42", f"Mallory {ATTACK}", "CODE-4242", "asked", now())
+    contacts.request_pairing(tx, unknown_person)
 
 
 def press(page: Page, name: str, *, sure: bool = False) -> None:
     page.get_by_role("button", name=name, exact=True).first.click()
     if sure:
-        page.locator("#ask button[value=yes]").click()
+        page.locator("#confirm button[value=yes]").click()
 
 
-# the list
+# list of sessions
 
 
 def test_the_list_is_live(page: Page, server: Server) -> None:
@@ -101,35 +114,35 @@ def test_the_list_is_live(page: Page, server: Server) -> None:
         name = session(ask(http, "Words that have just been said"))
 
     expect(page.locator(f"#row-{name} .title")).to_have_text("Words that have just been said")
-    expect(page.locator("#census")).to_contain_text("0 leaked")
+    expect(page.locator("#counts")).to_contain_text("0 orphaned")
 
 
-def test_the_list_comes_back_by_itself_when_the_server_does(own_page: Page, own: Server) -> None:
+def test_the_list_reconnects_after_a_server_crash(own_page: Page, own: Server) -> None:
     own_page.goto(f"{own.url}/")
     own_page.evaluate("window.stayed = true")
     own.kill()
-    expect(own_page.locator("#link")).to_contain_text("Reconnecting")
+    expect(own_page.locator("#connection")).to_contain_text("Reconnecting")
     own.restart()
     with own.http() as http:
         name = session(ask(http, "Said after the restart"))
 
     expect(own_page.locator(f"#row-{name}")).to_have_count(1)
-    expect(own_page.locator("#link")).to_contain_text("Live")
+    expect(own_page.locator("#connection")).to_contain_text("Live")
     assert own_page.evaluate("window.stayed")
 
 
-def test_searching_as_one_types(page: Page, server: Server) -> None:
+def test_search_runs_as_you_type(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/")
     page.locator("input[type=search]").press_sequentially("fixed 200 ms", delay=20)
 
     expect(page.locator(".snippet mark").first).to_have_text("fixed")
     page.fill("input[type=search]", "nobody ever said this")
-    expect(page.locator(".tally")).to_contain_text("Nothing holds this")
+    expect(page.locator(".result-count")).to_contain_text("No results")
     page.fill("input[type=search]", "")
     expect(page.locator(".row").nth(20)).to_be_attached()
 
 
-def test_a_search_keeps_to_the_filters(page: Page, server: Server) -> None:
+def test_a_search_respects_the_filters(page: Page, server: Server) -> None:
     with server.http() as http:
         thrown, kept = session(ask(http, "a peregrine falcon")), session(ask(http, "another peregrine falcon"))
         assert http.delete(f"/v1/sessions/{thrown}").status_code == 200
@@ -140,10 +153,10 @@ def test_a_search_keeps_to_the_filters(page: Page, server: Server) -> None:
     expect(page.locator(f"#row-{kept}")).to_have_count(0)
     page.goto(f"{server.url}/?q=peregrine&pinned=1")
 
-    expect(page.locator(".tally")).to_contain_text("Nothing holds this")
+    expect(page.locator(".result-count")).to_contain_text("No results")
 
 
-def test_a_hit_leads_to_its_place(page: Page, server: Server) -> None:
+def test_a_search_hit_links_to_its_message(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/?q=%22hundred+times%22")
     page.locator(".row .title").first.click()
 
@@ -160,13 +173,13 @@ def test_the_list_can_be_filtered(page: Page, server: Server, state: str) -> Non
     expect(page.locator(".row").first if state != "interrupted" else page.locator(".empty")).to_be_visible()
 
 
-def test_the_list_goes_on_where_it_ended(page: Page, server: Server) -> None:
-    def crowd(tx: Transaction) -> None:
+def test_the_list_loads_more_on_scrolling(page: Page, server: Server) -> None:
+    def group(tx: Transaction) -> None:
         for number in range(130):
             fact = SessionOpened(source="gateway", channel="matrix:crowd", title=f"one of many, {number}")
             sessions.create(tx, population.session_id(70_000 + number), fact, at=now() - DAY)
 
-    stock(server.home, crowd)
+    stock(server.home, group)
     page.goto(f"{server.url}/?channel=matrix:crowd")
     expect(page.locator(".row")).to_have_count(50)
     page.locator(".more").scroll_into_view_if_needed()
@@ -200,7 +213,7 @@ def test_the_keyboard_is_enough(page: Page, server: Server) -> None:
     page.wait_for_url(re.compile("/ui/health"))
 
 
-# what runs
+# processes, workers, messages, schedules, health
 
 
 def test_a_process_is_listed_read_and_stopped(page: Page, server: Server) -> None:
@@ -208,7 +221,7 @@ def test_a_process_is_listed_read_and_stopped(page: Page, server: Server) -> Non
     with server.http() as http:
         ask(http, call, model=server.model("tools"))
     page.goto(f"{server.url}/ui/processes")
-    card = page.locator(".thing", has_text="echo ready; sleep 600")
+    card = page.locator(".record", has_text="echo ready; sleep 600")
     expect(card.locator(".pill").first).to_have_text("working")
     card.locator("h2 a").click()
     expect(page.locator("pre.output")).to_contain_text("ready")
@@ -221,123 +234,138 @@ def test_a_process_is_listed_read_and_stopped(page: Page, server: Server) -> Non
 
 def test_workers_are_listed_and_swept(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/ui/workers")
-    expect(page.locator(".thing", has_text="this server").locator(".pill")).to_have_text("alive")
+    expect(page.locator(".record", has_text="this server").locator(".pill")).to_have_text("alive")
     press(page, "Sweep now")
 
-    expect(page.locator(".notice")).to_contain_text("looked at")
+    expect(page.locator(".notice")).to_contain_text("checked")
 
 
-def test_dead_letters_are_shown_as_they_came_and_tried_again(page: Page, server: Server) -> None:
+def test_dead_letters_are_shown_and_retried(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/ui/dead")
     expect(page.locator("#l-in-1")).to_contain_text(ATTACK)
     expect(page.locator("#o-out-1")).to_contain_text("never arrived")
-    page.locator("#o-out-1").get_by_role("button", name="Try again").click()
+    page.locator("#o-out-1").get_by_role("button", name="Retry").click()
 
     expect(page.locator("#o-out-1")).to_have_count(0)
-    press(page, "Try all again", sure=True)
+    press(page, "Retry all", sure=True)
     expect(page.locator(".empty")).to_contain_text("No dead letters")
     assert page.evaluate("window.hit") is None
 
 
-def test_a_stranger_is_let_in_and_turned_out(page: Page, server: Server) -> None:
+def test_a_rate_limited_chat_is_listed_as_delayed(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/ui/gateways")
-    expect(page.locator("#g-telegram")).to_contain_text("not set up here")
+
+    delayed = page.locator(".lines li", has_text="chat-2")
+    expect(delayed).to_contain_text("1 message until")
+    expect(delayed).to_contain_text("429")
+    assert page.evaluate("window.hit") is None
+
+
+def test_a_pairing_is_approved_and_revoked(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/gateways")
+    expect(page.locator("#g-telegram")).to_contain_text("not configured here")
     person = page.locator(".lines li", has_text="Mallory")
     expect(person.locator(".pill")).to_have_text("asked")
     page.fill("#code", "CODE-4242")
-    press(page, "Let in")
+    press(page, "Approve")
     expect(person.locator(".pill")).to_have_text("allowed")
-    press(page, "Turn out", sure=True)
+    press(page, "Revoke", sure=True)
 
     expect(person).to_have_count(0)
     assert page.evaluate("window.hit") is None
 
 
-def test_a_schedule_is_added_said_now_and_removed(page: Page, server: Server) -> None:
+def test_a_schedule_is_added_run_and_removed(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/ui/cron")
     page.locator(".panel.new summary").click()
     page.fill("input[name=when]", "never")
     page.fill("textarea[name=prompt]", f"Good morning {ATTACK}")
     press(page, "Add")
-    expect(page.locator(".notice.bad")).to_contain_text("is no schedule")
+    expect(page.locator(".notice.bad")).to_contain_text("is not a cron expression")
     page.fill("input[name=when]", "0 7 * * 1-5")
     press(page, "Add")
     page.goto(f"{server.url}/ui/cron")
-    expect(page.locator(".thing")).to_contain_text("Good morning")
-    press(page, "Say it now")
+    expect(page.locator(".record")).to_contain_text("Good morning")
+    press(page, "Run now")
     page.wait_for_url(re.compile("/ui/s/"))
-    expect(page.locator(".said.user")).to_contain_text("Good morning")
+    expect(page.locator(".message.user")).to_contain_text("Good morning")
     page.goto(f"{server.url}/ui/cron")
     expect(page.locator(".slot.t-done, .slot.t-running")).to_have_count(1)
     press(page, "Remove", sure=True)
 
-    expect(page.locator(".thing")).to_have_count(0)
+    expect(page.locator(".record")).to_have_count(0)
     assert page.evaluate("window.hit") is None
 
 
-def test_health_says_that_nothing_has_leaked_and_draws_the_day(page: Page, server: Server) -> None:
+def test_health_reports_no_orphans_and_draws_charts(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/ui/health")
 
     expect(page.locator(".tile").first.locator("dd").first).to_have_text("0")
     expect(page.locator(".tile.warn").first).to_contain_text(re.compile("Waiting\\s*[1-9].*1 question"))
     expect(page.locator(".uplot canvas")).to_have_count(3)
     names = set(population.TITLES)
-    assert any(name.partition(", part")[0] in names for name in page.locator(".lines a.one").all_inner_texts())
+    assert any(name.partition(" (")[0] in names for name in page.locator(".lines a.one").all_inner_texts())
     drawn = page.request.get(f"{server.url}/ui/health/charts").json()
     assert sum(drawn["turns"]) >= 30 and len(drawn["at"]) == 96
 
 
-def test_a_day_too_busy_to_be_shown_whole_is_not_passed_off_as_the_whole(own: Server, own_page: Page) -> None:
-    own_page.goto(f"{own.url}/ui/space")
-    own_page.wait_for_selector("#sky[data-ready]")
-    expect(own_page.locator("#sky-cut")).to_be_hidden()
-    own_page.goto(f"{own.url}/ui/health")
-    expect(own_page.locator("h2").first).to_have_text("The last day")
-    stock(own.home, lambda tx: population.crowd(tx, 1, 6_500, now()))
+def test_a_whole_day_is_not_marked_as_truncated(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/space")
+    page.wait_for_selector("#space-canvas[data-ready]")
+    expect(page.locator("#space-limit")).to_be_hidden()
+    page.goto(f"{server.url}/ui/health")
 
-    own_page.reload()
-    expect(own_page.locator(".tile").nth(1)).to_contain_text("> ")
-    expect(own_page.locator("h2").first).to_contain_text("its newest 30,000 beginnings and ends")
-    own_page.goto(f"{own.url}/ui/space")
-    expect(own_page.locator("#sky-cut")).to_have_text("the newest 4,000 sessions")
+    expect(page.locator("h2").first).to_have_text("Last 24 hours")
+
+
+def test_a_truncated_day_is_marked_as_truncated(browser: Browser, large_store: Server) -> None:
+    context = browser.new_context()
+    page = log_in(context, large_store)
+    page.goto(f"{large_store.url}/ui/health")
+    expect(page.locator(".tile").nth(1)).to_contain_text("> ")
+    expect(page.locator("h2").first).to_contain_text("the newest 30,000 starts and ends")
+    page.goto(f"{large_store.url}/ui/space")
+
+    expect(page.locator("#space-limit")).to_have_text("newest 4,000 sessions")
+    context.close()
 
 
 # space
 
 
-def test_space_shows_every_session_and_goes_back_in_time(page: Page, server: Server) -> None:
+def test_space_shows_every_session_now_and_in_the_past(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/ui/space")
-    page.wait_for_selector("#sky[data-ready]")
-    shown = int(page.locator("#sky").get_attribute("data-bodies") or 0)
+    page.wait_for_selector("#space-canvas[data-ready]")
+    shown = int(page.locator("#space-canvas").get_attribute("data-count") or 0)
     data = page.request.get(f"{server.url}/ui/space/data").json()
     assert shown == len(data["sprites"]) >= 40
-    assert "running a tool" in (page.locator("#sky").get_attribute("aria-label") or "")
+    assert "running a tool" in (page.locator("#space-canvas").get_attribute("aria-label") or "")
     page.locator("#scrub").evaluate("one => { one.value = 50000; one.dispatchEvent(new Event('input')) }")
-    expect(page.locator("#now")).to_be_enabled()
-    page.wait_for_function(f"Number(document.querySelector('#sky').dataset.bodies) < {shown}")
+    expect(page.locator("#now-button")).to_be_enabled()
+    page.wait_for_function(f"Number(document.querySelector('#space-canvas').dataset.count) < {shown}")
     page.locator("#scrub").evaluate("one => { one.value = 0; one.dispatchEvent(new Event('input')) }")
-    expect(page.locator("#sky-empty")).to_contain_text("No session was there then")
-    page.click("#now")
+    expect(page.locator("#space-empty")).to_contain_text("No sessions at this time")
+    page.click("#now-button")
     expect(page.locator("#clock")).to_have_text("now")
-    expect(page.locator("#sky-empty")).to_be_hidden()
-    page.wait_for_function(f"Number(document.querySelector('#sky').dataset.bodies) >= {shown}")
-    page.locator("#sky").focus()
+    expect(page.locator("#space-empty")).to_be_hidden()
+    page.wait_for_function(f"Number(document.querySelector('#space-canvas').dataset.count) >= {shown}")
+    page.locator("#space-canvas").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.locator("#tip")).to_be_visible()
+    expect(page.locator("#tooltip")).to_be_visible()
     page.keyboard.press("Enter")
 
     page.wait_for_url(re.compile("/ui/s/hf-"))
 
 
-def test_the_time_line_of_space_shows_what_happened_and_not_what_was_there(browser: Browser, own: Server) -> None:
+def test_the_timeline_counts_changes_and_not_initial_states(browser: Browser, own: Server) -> None:
     ids = stock(own.home, lambda tx: [population.add(tx, n, [], now() - 2 * DAY, source="chat") for n in range(60)])[0]
     turn = population.turn("turn-1", "What is up?", "Nothing.")
     stock(own.home, lambda tx: [log.append_unheld(tx, name, turn, at=now() - DAY // 2) for name in ids])
     context = browser.new_context()
     context.add_init_script(PAINTED)
-    page = enter(context, own)
+    page = log_in(context, own)
     page.goto(f"{own.url}/ui/space")
-    page.wait_for_selector("#sky[data-ready]")
+    page.wait_for_selector("#space-canvas[data-ready]")
     columns = page.evaluate("window.columns.slice(-96)")
     context.close()
 
@@ -345,15 +373,13 @@ def test_the_time_line_of_space_shows_what_happened_and_not_what_was_there(brows
     assert max(columns) == max(columns[46:50]) > 0
 
 
-def test_no_name_in_space_stands_on_another_group(browser: Browser, own: Server) -> None:
-    stock(own.home, lambda tx: population.crowd(tx, 1, 700, now()))
-    stock(own.home, lambda tx: [population.add(tx, n, [], now(), source="api") for n in range(10_000, 12_500)])
+def test_no_label_in_space_overlaps_another_group(browser: Browser, large_store: Server) -> None:
     for width, height in ((390, 844), (1360, 860), (800, 500)):
         context = browser.new_context(viewport={"width": width, "height": height})
         context.add_init_script(PAINTED)
-        page = enter(context, own)
-        page.goto(f"{own.url}/ui/space")
-        page.wait_for_selector("#sky[data-ready]")
+        page = log_in(context, large_store)
+        page.goto(f"{large_store.url}/ui/space")
+        page.wait_for_selector("#space-canvas[data-ready]")
         page.wait_for_function("() => window.painted.names.length > 5")
         painted = page.evaluate("window.painted")
         context.close()
@@ -367,61 +393,77 @@ def test_no_name_in_space_stands_on_another_group(browser: Browser, own: Server)
 # fleet
 
 
-def test_a_peer_that_goes_away_is_shown_as_away_with_its_last_state(browser: Browser, tmp_path: Path) -> None:
-    with Server(tmp_path / "other") as other, Server(tmp_path / "home") as own:
+class ServerWithPeer(Server):
+    """A server that polls another one."""
+
+    def __init__(self, home: Path, peer: Server) -> None:
+        self._fleet = f'[fleet]\npeers = ["http://:{KEY}@127.0.0.1:{peer.port}/"]\n'
+        super().__init__(home)
+
+    def start(self) -> None:
+        config = self.home / "config.toml"
+        if self._fleet not in config.read_text():
+            config.write_text(config.read_text() + self._fleet)
+        super().start()
+
+
+def test_an_offline_peer_is_shown_with_its_last_known_state(browser: Browser, tmp_path: Path) -> None:
+    with Server(tmp_path / "other") as other:
         with other.http() as http:
             name = session(ask(http, "hello from afar"))
             assert http.patch(f"/v1/sessions/{name}", json={"title": f"Far away {ATTACK}"}).status_code == 200
-        config = own.home / "config.toml"
-        config.write_text(config.read_text() + f'[fleet]\npeers = ["http://:{KEY}@127.0.0.1:{other.port}/"]\n')
-        own.stop()
-        own.restart()
-        context = browser.new_context()
-        page = enter(context, own)
-        page.goto(f"{own.url}/ui/fleet")
-        expect(page.locator(".peer .pill").first).to_have_text("here")
-        expect(page.locator(".peer .lines")).to_contain_text(f"Far away {ATTACK}")
-        sprites = page.request.get(f"{own.url}/ui/space/data").json()["sprites"]
-        assert [one["id"] for one in sprites if one.get("peer")] == [name]
-        other.kill()
+        with ServerWithPeer(tmp_path / "home", other) as own:
+            context = browser.new_context()
+            page = log_in(context, own)
+            page.goto(f"{own.url}/ui/fleet")
+            expect(page.locator(".peer .pill").first).to_have_text("online")
+            expect(page.locator(".peer .lines")).to_contain_text(f"Far away {ATTACK}")
+            sprites = page.request.get(f"{own.url}/ui/space/data").json()["sprites"]
+            assert [one["id"] for one in sprites if one.get("peer")] == [name]
+            other.kill()
 
-        expect(page.locator(".peer .pill").first).to_have_text("away")
-        expect(page.locator(".peer .warning")).to_contain_text("What follows is its last state")
-        expect(page.locator(".peer .lines")).to_contain_text("Far away")
-        assert KEY not in page.content()
-        own.stop()
-        own.restart()
-        page.goto(f"{own.url}/ui/fleet")
-        expect(page.locator(".peer .pill").first).to_have_text("away")
-        expect(page.locator(".peer .lines")).to_contain_text("Far away")
-        expect(page.locator(".peer .thing-head")).to_contain_text("heard")
-        assert page.evaluate("window.hit") is None
-        assert page.troubles == []  # type: ignore[attr-defined]
-        context.close()
+            expect(page.locator(".peer .pill").first).to_have_text("offline")
+            expect(page.locator(".peer .warning")).to_contain_text("Its last known state")
+            expect(page.locator(".peer .lines")).to_contain_text("Far away")
+            assert KEY not in page.content()
+            own.stop()
+            own.restart()
+            page.goto(f"{own.url}/ui/fleet")
+            expect(page.locator(".peer .pill").first).to_have_text("offline")
+            expect(page.locator(".peer .lines")).to_contain_text("Far away")
+            expect(page.locator(".peer .record-head")).to_contain_text("last contact")
+            assert page.evaluate("window.hit") is None
+            assert page.problems == []  # type: ignore[attr-defined]
+            context.close()
 
 
-# strangers' words
+# untrusted text
 
 
 def attacks(tx: Transaction) -> None:
-    """An attack in every field of every page that somebody else can fill."""
+    """Put an attack into every field that other people can fill."""
     name = f"hf-{ATTACK}"[:40]
     platforms.take(tx, "matrix", "worker-pages", at=now())
-    platforms.note(tx, "matrix", "worker-pages", "down", at=now(), error=ATTACK)
+    platforms.record_state(tx, "matrix", "worker-pages", "down", at=now(), error=ATTACK)
     inbox.put(
-        tx, "matrix", [Post(id=ATTACK, chat=ATTACK, message=ATTACK, payload=ATTACK, digest="a", fault=ATTACK)], at=now()
+        tx,
+        "matrix",
+        [NewInboundMessage(id=ATTACK, chat=ATTACK, message=ATTACK, payload=ATTACK, digest="a", fault=ATTACK)],
+        at=now(),
     )
-    outbox.put(tx, "out-attack", Address("matrix", ATTACK), Message(text=ATTACK), at=now())
+    outbox.put(tx, "out-attack", Address("matrix", ATTACK), OutboundMessage(text=ATTACK), at=now())
     outbox.begin(tx, "out-attack", "worker-pages")
     outbox.fail(tx, "out-attack", ATTACK)
-    people.knock(tx, people.Person("matrix", ATTACK, ATTACK, "CODE-6666", "asked", now()))
-    workers.register(tx, name, ATTACK, msgspec.structs.replace(identity(), host=ATTACK), version=ATTACK, at=now())
+    contacts.request_pairing(tx, contacts.Person("matrix", ATTACK, ATTACK, "CODE-6666", "asked", now()))
+    workers.register(
+        tx, name, ATTACK, msgspec.structs.replace(current_identity(), host=ATTACK), version=ATTACK, at=now()
+    )
     one = Schedule("cron-attack", "0 7 * * *", ATTACK, ATTACK, f"telegram:{ATTACK}", None, "run", now() + DAY, now())
     schedules.add(tx, one)
-    schedules.open_slot(tx, Slot(one.id, now(), "failed", ATTACK, None, None, now(), now()))
+    schedules.open_slot(tx, ScheduleSlot(one.id, now(), "failed", ATTACK, None, None, now(), now()))
 
 
-def test_nothing_that_others_wrote_becomes_a_part_of_a_page(page: Page, server: Server) -> None:
+def test_untrusted_text_never_becomes_markup(page: Page, server: Server) -> None:
     stock(server.home, attacks)
     call = json.dumps({"command": f"true # {ATTACK}", "background": True})
     with server.http() as http:
@@ -436,17 +478,17 @@ def test_nothing_that_others_wrote_becomes_a_part_of_a_page(page: Page, server: 
     stock(server.home, lambda tx: schedules.remove(tx, "cron-attack", at=now()))
 
 
-# for everybody
+# accessibility
 
 
-def shut_out(page: Page, url: str) -> list[str]:
-    """What keeps somebody out of a page, in the light and in the dark."""
+def list_violations(page: Page, url: str) -> list[str]:
+    """Serious accessibility violations of a page, in light and dark mode."""
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
     page.goto(url)
     page.wait_for_load_state("load")
     page.evaluate(AXE)
     found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-    page.emulate_media(color_scheme="dark", reduced_motion="reduce")  # all but the colours is the same there
+    page.emulate_media(color_scheme="dark", reduced_motion="reduce")  # only the colours differ
     found += page.evaluate("axe.run(document, { resultTypes: ['violations'], runOnly: ['color-contrast'] })")[
         "violations"
     ]
@@ -457,12 +499,12 @@ def shut_out(page: Page, url: str) -> list[str]:
     ]
 
 
-def test_no_page_keeps_anybody_out(browser: Browser, server: Server) -> None:
+def test_every_page_is_accessible(browser: Browser, server: Server) -> None:
     inside, outside = browser.new_context(bypass_csp=True), browser.new_context(bypass_csp=True)
-    found = shut_out(outside.new_page(), f"{server.url}/ui/login")
-    page = enter(inside, server)
+    found = list_violations(outside.new_page(), f"{server.url}/ui/login")
+    page = log_in(inside, server)
     for path in PATHS:
-        found += shut_out(page, server.url + path)
+        found += list_violations(page, server.url + path)
     inside.close()
     outside.close()
 
@@ -471,7 +513,7 @@ def test_no_page_keeps_anybody_out(browser: Browser, server: Server) -> None:
 
 def test_every_page_fits_a_phone(browser: Browser, server: Server) -> None:
     context = browser.new_context(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
-    page = enter(context, server)
+    page = log_in(context, server)
     for path in PATHS:
         page.goto(server.url + path)
         page.wait_for_load_state("load")
@@ -482,16 +524,16 @@ def test_every_page_fits_a_phone(browser: Browser, server: Server) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(server.url)
     page.evaluate("document.fonts.ready")
-    assert page.locator("input[type=search]").evaluate(SPARE) >= 0, "it can be read what the search is for"
+    assert page.locator("input[type=search]").evaluate(SPARE) >= 0, "the placeholder fits"
     context.close()
 
 
-def test_without_scripts_one_can_read_log_in_and_act(browser: Browser, server: Server) -> None:
+def test_pages_work_without_scripts(browser: Browser, server: Server) -> None:
     context = browser.new_context(java_script_enabled=False)
-    page = enter(context, server)
+    page = log_in(context, server)
     page.goto(f"{server.url}/?q=nightly")
     assert page.locator(".row").count() > 0
-    expect(page.locator("#link")).to_have_text("Not live")
+    expect(page.locator("#connection")).to_have_text("Not live")
     with server.http() as http:
         page.goto(f"{server.url}/ui/s/{session(ask(http, 'no scripts'))}")
     page.fill("#title", "Renamed without a script")

@@ -1,21 +1,24 @@
-"""A session's page in a real browser: everything that can be seen on it and done from it, live."""
+"""A session's page in a real browser: its content, its actions and its live updates."""
 
 import re
+from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from bench import population
 from holdfast.model.event import ModelSaid, SessionOpened, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.message import File, Image, Reasoning, Text, ToolCall
-from holdfast.store import log, sessions
 from holdfast.store.database import Transaction
+from holdfast.store.repos import log, sessions
+from tests.api import native_client
 from tests.api.serving import SLOWLY, Server, ask, session
-from tests.dashboard.stocking import now, stock
+from tests.dashboard.conftest import log_in
+from tests.dashboard.store_writer import now, stock
 
 LIMIT = 30_000
-REPLIES = ".said.model:not(.drafting)"
+REPLIES = ".message.model:not(.drafting)"
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
 expect.set_options(timeout=LIMIT)
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -33,53 +36,53 @@ ATTACKS = (
 )
 
 
-def begin(server: Server, words: str, model: str = "holdfast") -> str:
+def start(server: Server, text: str, model: str = "holdfast") -> str:
     with server.http() as http:
-        return session(ask(http, words, model=model))
+        return session(ask(http, text, model=model))
 
 
-def act(page: Page, name: str, *, sure: bool = False) -> None:
+def click_action(page: Page, name: str, *, confirm: bool = False) -> None:
     page.get_by_role("button", name=name, exact=True).click()
-    if sure:
-        page.locator("#ask button[value=yes]").click()
+    if confirm:
+        page.locator("#confirm button[value=yes]").click()
 
 
-def test_words_are_said_and_answered_in_place(page: Page, server: Server) -> None:
-    page.goto(f"{server.url}/ui/s/{begin(server, 'first words')}")
-    page.fill("#words", "second **words**")
-    page.press("#words", "Enter")
+def test_a_message_is_sent_and_answered_on_the_page(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{start(server, 'first words')}")
+    page.fill("#message-text", "second **words**")
+    page.press("#message-text", "Enter")
 
-    expect(page.locator(".said.user", has_text="second words")).to_have_count(1)
+    expect(page.locator(".message.user", has_text="second words")).to_have_count(1)
     expect(page.locator(REPLIES)).to_have_count(2)
-    expect(page.locator(".said.model strong")).to_have_text("words")
-    expect(page.locator("#words")).to_have_value("")
+    expect(page.locator(".message.model strong")).to_have_text("words")
+    expect(page.locator("#message-text")).to_have_value("")
     expect(page.locator("#head .pill")).to_have_text("waiting")
 
 
-def test_a_new_session_is_begun_from_the_list(page: Page, server: Server) -> None:
+def test_a_session_is_started_from_the_list(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/")
-    page.fill("#begin", "Is anybody there?")
-    page.press("#begin", "Enter")
+    page.fill("#new-message", "Is anybody there?")
+    page.press("#new-message", "Enter")
 
     page.wait_for_url(re.compile(r"/ui/s/hf-"))
-    expect(page.locator(".said.user")).to_have_text(re.compile("Is anybody there"))
+    expect(page.locator(".message.user")).to_have_text(re.compile("Is anybody there"))
     expect(page.locator(REPLIES)).to_have_count(1)
 
 
 def test_a_tool_call_is_folded_and_opens(page: Page, server: Server) -> None:
-    name = begin(server, 'use tool terminal {"command": "echo seen"}', server.model("tools"))
+    name = start(server, 'use tool terminal {"command": "echo seen"}', server.model("tools"))
     page.goto(f"{server.url}/ui/s/{name}")
 
     card = page.locator("details.call")
     expect(card).to_have_class(re.compile("o-ok"))
-    expect(card.locator(".inside")).to_be_hidden()
+    expect(card.locator(".details-body")).to_be_hidden()
     card.locator("summary").click()
-    expect(card.locator(".inside pre").first).to_contain_text("echo seen")
-    expect(card.locator(".inside pre").last).to_contain_text("seen")
+    expect(card.locator(".details-body pre").first).to_contain_text("echo seen")
+    expect(card.locator(".details-body pre").last).to_contain_text("seen")
 
 
-def test_a_reply_is_shown_while_it_is_written_and_can_be_interrupted(page: Page, server: Server) -> None:
-    name = begin(server, "hello")
+def test_a_reply_is_shown_while_it_streams_and_can_be_interrupted(page: Page, server: Server) -> None:
+    name = start(server, "hello")
     page.goto(f"{server.url}/ui/s/{name}")
     with (
         server.http() as http,
@@ -93,14 +96,14 @@ def test_a_reply_is_shown_while_it_is_written_and_can_be_interrupted(page: Page,
         expect(page.locator("#draft .text")).to_contain_text("word3 ")
         page.reload()
         expect(page.locator("#draft .text")).to_have_text(re.compile(r"^word0 word1 word2 word3 "))
-        act(page, "Interrupt")
+        click_action(page, "Interrupt")
 
         expect(page.locator(".note.bad", has_text="The turn was interrupted")).to_have_count(1)
     expect(page.locator("#draft")).to_be_hidden()
-    expect(page.locator(".said.model.partial")).to_contain_text("word0 word1")
+    expect(page.locator(".message.model.partial")).to_contain_text("word0 word1")
 
 
-@pytest.mark.parametrize("answer", ["Allow", "Refuse"])
+@pytest.mark.parametrize("answer", ["Allow", "Deny"])
 def test_a_question_is_answered(page: Page, server: Server, answer: str) -> None:
     worker = f"worker-{answer}".lower()
     stock(server.home, lambda tx: population.hire(tx, worker, "chat", now()))
@@ -108,61 +111,103 @@ def test_a_question_is_answered(page: Page, server: Server, answer: str) -> None
     [name] = stock(server.home, lambda tx: population.showcase(tx, number, worker, now()))
     page.goto(f"{server.url}/ui/s/{name}")
     page.locator(".question input[name=reason]").fill("because I say so")
-    act(page, answer)
+    click_action(page, answer)
 
-    state = "allowed" if answer == "Allow" else "refused"
+    state = "allowed" if answer == "Allow" else "denied"
     expect(page.locator(f".question.q-{state}")).to_contain_text("by the dashboard: because I say so")
     expect(page.locator(".question form")).to_have_count(0)
 
 
-def test_what_a_log_can_hold_is_marked(page: Page, server: Server) -> None:
+def test_open_questions_have_a_page_a_badge_a_place_in_the_title_and_a_filter(page: Page, server: Server) -> None:
+    stock(server.home, lambda tx: population.hire(tx, "worker-asks", "chat", now()))
+    [name] = stock(server.home, lambda tx: population.showcase(tx, 720, "worker-asks", now()))
+    page.goto(f"{server.url}/ui/questions")
+    card = page.locator("li.card", has=page.locator(f'a[href="/ui/s/{name}"]'))
+
+    expect(page.locator("#question-count")).to_have_text(re.compile(r"^\d+$"))
+    expect(page).to_have_title(re.compile(r"^\(\d+\) Questions"))
+    expect(card.locator("pre")).not_to_be_empty()
+    page.goto(f"{server.url}/?state=asking")
+    expect(page.locator(f"#row-{name} .state")).to_have_text("asking")
+    page.goto(f"{server.url}/ui/questions")
+    card.locator("input[name=reason]").fill("not now")
+    card.get_by_role("button", name="Deny").click()
+    expect(card).to_have_count(0)
+    page.goto(f"{server.url}/ui/s/{name}")
+    expect(page.locator(".question.q-denied")).to_contain_text("not now")
+
+
+def test_a_button_allows_all_commands_with_the_prefix_it_shows(browser: Browser, tmp_path: Path) -> None:
+    with Server(tmp_path / "home", approval_seconds=600) as server, server.http() as http:
+        page = log_in(browser.new_context(), server)
+        session_id = native_client.begin(http, model=server.model("tools"))
+
+        first = native_client.say(http, session_id, 'Go\nuse tool terminal {"command": "rm -rf old"}')
+        page.goto(f"{server.url}/ui/s/{session_id}")
+        expect(page.locator(".question form")).to_have_count(1)
+        page.goto(f"{server.url}/ui/questions")
+        page.get_by_role("button", name="Always allow commands beginning with rm -rf", exact=True).click()
+
+        assert native_client.wait_for_end(http, session_id, first)["state"] == "done"
+        second = native_client.say(http, session_id, 'Go\nuse tool terminal {"command": "rm -rf older"}')
+        messages = native_client.wait_for_end(http, session_id, second)["messages"]
+        assert [one["outcome"] for one in messages if one["role"] == "tool"] == ["ok"], (
+            "the second command needed no approval"
+        )
+        [rule] = http.get("/v1/approval-rules").json()["rules"]
+        assert (rule["match"], rule["pattern"], rule["created_by"]) == ("prefix", ["rm", "-rf"], "the dashboard")
+        assert page.problems == []  # type: ignore[attr-defined]
+
+
+def test_unknown_outcomes_interrupted_text_and_compactions_are_marked(page: Page, server: Server) -> None:
     stock(server.home, lambda tx: population.hire(tx, "worker-marks", "chat", now()))
     [name] = stock(server.home, lambda tx: population.showcase(tx, 710, "worker-marks", now()))
     page.goto(f"{server.url}/ui/s/{name}")
 
     expect(page.locator(".o-unknown .outcome")).to_have_text("outcome unknown")
-    expect(page.locator(".partial .tag")).to_have_text("cut off")
-    seam = page.locator("details.seam")
-    expect(seam.locator("summary")).to_contain_text("48,210 → 6,140 tokens")
-    expect(seam.locator(".inside")).to_be_hidden()
-    seam.locator("summary").click()
-    expect(seam.locator(".inside strong")).to_have_text("Found so far:")
+    expect(page.locator(".partial .tag")).to_have_text("interrupted")
+    compaction = page.locator("details.compaction")
+    expect(compaction.locator("summary")).to_contain_text("48,210 → 6,140 tokens")
+    expect(compaction.locator(".details-body")).to_be_hidden()
+    compaction.locator("summary").click()
+    expect(compaction.locator(".details-body strong")).to_have_text("Found so far:")
     expect(page.locator(".text table td.right").first).to_have_text("8")
 
 
-def test_renaming_forking_ending_reopening(page: Page, server: Server) -> None:
-    name = begin(server, "to be changed")
+def test_a_session_is_renamed_ended_reopened_pinned_and_forked(page: Page, server: Server) -> None:
+    name = start(server, "to be changed")
     page.goto(f"{server.url}/ui/s/{name}")
     page.fill("#title", "A better title")
-    act(page, "Rename")
+    click_action(page, "Rename")
     expect(page.locator("#head h1")).to_have_text("A better title")
-    act(page, "End", sure=True)
+    click_action(page, "End", confirm=True)
     expect(page.locator("#head .pill")).to_have_text("ended")
-    act(page, "Reopen")
+    click_action(page, "Reopen")
     expect(page.locator("#head .pill")).to_have_text("waiting")
-    act(page, "Pin")
+    click_action(page, "Pin")
     expect(page.locator("#head .tag", has_text="pinned")).to_have_count(1)
     page.fill("#at", "3")
-    act(page, "Fork")
+    click_action(page, "Fork")
 
     page.wait_for_url(lambda url: name not in url)
     expect(page.locator(".rail", has_text=f"Forked from {name}")).to_have_count(1)
+    expect(page.get_by_text("cancelled")).to_have_count(0)
 
 
-def test_only_deeds_that_make_sense_are_offered_as_the_session_changes(page: Page, server: Server) -> None:
-    page.goto(f"{server.url}/ui/s/{begin(server, 'hello')}")
+def test_the_offered_actions_follow_the_state(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{start(server, 'hello')}")
     expect(page.get_by_role("button", name="Reopen")).to_have_count(0)
-    act(page, "End", sure=True)
+    click_action(page, "End", confirm=True)
 
     expect(page.get_by_role("button", name="Reopen")).to_have_count(1)
     expect(page.get_by_role("button", name="End", exact=True)).to_have_count(0)
-    act(page, "Pin")
-    act(page, "Unpin")
+    click_action(page, "Pin")
+    click_action(page, "Unpin")
     expect(page.get_by_role("button", name="Pin", exact=True)).to_have_count(1)
 
 
 def test_a_session_is_forked_at_a_message(page: Page, server: Server) -> None:
-    name = begin(server, "keep this")
+    name = start(server, "keep this")
     with server.http() as http:
         ask(http, "and leave this", headers={"x-session-id": name})
     page.goto(f"{server.url}/ui/s/{name}")
@@ -171,12 +216,12 @@ def test_a_session_is_forked_at_a_message(page: Page, server: Server) -> None:
     first.get_by_role("button", name="Fork at event").click()
     page.wait_for_url(lambda url: name not in url)
 
-    expect(page.locator(".said.user")).to_have_count(1)
+    expect(page.locator(".message.user")).to_have_count(1)
     expect(page.locator(".rail", has_text=f"Forked from {name}")).to_have_count(1)
 
 
-def test_words_that_wait_for_their_turn_are_shown(page: Page, server: Server) -> None:
-    name = begin(server, "hello")
+def test_queued_messages_are_shown(page: Page, server: Server) -> None:
+    name = start(server, "hello")
     page.goto(f"{server.url}/ui/s/{name}")
     asked = {"model": server.model("silent"), "messages": [{"role": "user", "content": "go"}], "stream": True}
     with (
@@ -184,17 +229,17 @@ def test_words_that_wait_for_their_turn_are_shown(page: Page, server: Server) ->
         http.stream("POST", "/v1/chat/completions", json=asked, headers={"x-session-id": name}),
     ):
         expect(page.locator("#head .pill")).to_have_text("running")
-        page.fill("#words", "Are you **still** there?")
-        page.press("#words", "Enter")
+        page.fill("#message-text", "Are you **still** there?")
+        page.press("#message-text", "Enter")
 
         expect(page.locator("#head .waiting")).to_contain_text("Are you **still** there?")
-        act(page, "Interrupt")
-    expect(page.locator(".said.user", has_text="still")).to_have_count(1)
+        click_action(page, "Interrupt")
+    expect(page.locator(".message.user", has_text="still")).to_have_count(1)
     expect(page.locator("#head .waiting")).to_have_count(0)
 
 
-def test_words_that_were_changed_after_the_answer_was_lost_are_said_too(page: Page, server: Server) -> None:
-    name = begin(server, "hello")
+def test_a_message_edited_after_a_lost_response_is_sent_as_a_new_one(page: Page, server: Server) -> None:
+    name = start(server, "hello")
     page.goto(f"{server.url}/ui/s/{name}")
 
     def lose(route: Route) -> None:
@@ -202,114 +247,117 @@ def test_words_that_were_changed_after_the_answer_was_lost_are_said_too(page: Pa
         route.abort()
 
     page.route("**/say", lose)
-    page.fill("#words", "said once")
-    page.press("#words", "Enter")
-    expect(page.locator(".notice.bad")).to_contain_text("Whether it was done")
-    expect(page.locator(".said.user", has_text="said once")).to_have_count(1)
+    page.fill("#message-text", "said once")
+    page.press("#message-text", "Enter")
+    expect(page.locator(".notice.bad")).to_contain_text("Check the result once it is back")
+    expect(page.locator(".message.user", has_text="said once")).to_have_count(1)
     page.unroute("**/say")
-    page.press("#words", "Enter")
-    expect(page.locator("#words")).to_have_value("")
-    expect(page.locator(".said.user", has_text="said once")).to_have_count(1)
+    page.press("#message-text", "Enter")
+    expect(page.locator("#message-text")).to_have_value("")
+    expect(page.locator(".message.user", has_text="said once")).to_have_count(1)
     page.route("**/say", lose)
-    page.fill("#words", "said twice")
-    page.press("#words", "Enter")
-    expect(page.locator(".said.user", has_text="said twice")).to_have_count(1)
+    page.fill("#message-text", "said twice")
+    page.press("#message-text", "Enter")
+    expect(page.locator(".message.user", has_text="said twice")).to_have_count(1)
     page.unroute("**/say")
-    page.fill("#words", "said otherwise")
-    page.press("#words", "Enter")
+    page.fill("#message-text", "said otherwise")
+    page.press("#message-text", "Enter")
 
-    expect(page.locator(".said.user", has_text="said otherwise")).to_have_count(1)
+    expect(page.locator(".message.user", has_text="said otherwise")).to_have_count(1)
     expect(page.locator(REPLIES)).to_have_count(4)
 
 
-def test_words_that_are_not_sent_outlive_a_reload(page: Page, server: Server) -> None:
-    page.goto(f"{server.url}/ui/s/{begin(server, 'hello')}")
-    page.fill("#words", "half a thought")
+def test_an_unsent_message_survives_a_reload(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{start(server, 'hello')}")
+    page.fill("#message-text", "half a thought")
     page.reload()
-    expect(page.locator("#words")).to_have_value("half a thought")
-    page.press("#words", "Enter")
-    expect(page.locator(".said.user", has_text="half a thought")).to_have_count(1)
+    expect(page.locator("#message-text")).to_have_value("half a thought")
+    page.press("#message-text", "Enter")
+    expect(page.locator(".message.user", has_text="half a thought")).to_have_count(1)
     page.reload()
 
-    expect(page.locator("#words")).to_have_value("")
+    expect(page.locator("#message-text")).to_have_value("")
 
 
-def test_a_screen_reader_hears_a_reply_once_and_not_each_of_its_pieces(page: Page, server: Server) -> None:
-    page.goto(f"{server.url}/ui/s/{begin(server, 'hello')}")
+def test_a_screen_reader_reads_a_reply_once(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{start(server, 'hello')}")
 
     assert page.get_by_role("log").count() == 1
     assert page.locator("#draft").get_attribute("aria-live") == "off"
 
 
-def test_a_question_about_a_deed_can_be_declined(page: Page, server: Server) -> None:
-    page.goto(f"{server.url}/ui/s/{begin(server, 'stay')}")
-    act(page, "End")
-    page.locator("#ask button[value=no]").click()
+def test_a_confirmation_can_be_cancelled(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{start(server, 'stay')}")
+    click_action(page, "End")
+    page.locator("#confirm button[value=no]").click()
     page.reload()
 
     expect(page.locator("#head .pill")).to_have_text("waiting")
 
 
-def test_into_the_trash_and_out_of_it(page: Page, server: Server) -> None:
-    name = begin(server, "to be thrown away")
+def test_a_session_is_moved_to_the_trash_and_restored(page: Page, server: Server) -> None:
+    name = start(server, "to be thrown away")
     page.goto(f"{server.url}/ui/s/{name}")
-    act(page, "Move to the trash", sure=True)
-    expect(page.locator("#head .tag")).to_have_text("in the trash")
-    expect(page.locator("#composer")).to_have_count(0)
-    act(page, "Restore from the trash")
+    click_action(page, "Move to trash", confirm=True)
+    expect(page.locator("#head .tag")).to_have_text("in trash")
+    expect(page.locator("#composer, #title, #at, #about")).to_have_count(0)
+    click_action(page, "Restore")
 
     expect(page.locator("#composer")).to_have_count(1)
 
 
-def test_compacting_is_done_undone_and_refused_in_words(page: Page, server: Server) -> None:
-    name = begin(server, "short")
+def add_long_session(tx: Transaction) -> str:
+    text = "many words to be summarized " * 60
+    turns = [population.turn(f"turn-{number}", text, text) for number in range(14)]
+    return population.add(tx, 730, [event for turn in turns for event in turn], now(), source="api")
+
+
+def test_compaction_is_rejected_done_and_undone(page: Page, server: Server) -> None:
+    name = start(server, "short")
     page.goto(f"{server.url}/ui/s/{name}")
     expect(page.get_by_role("button", name="Undo compaction")).to_have_count(0)
     page.fill("#about", "everything")
-    act(page, "Compact")
-    expect(page.locator(".notice.bad")).to_contain_text("It was not compacted")
+    click_action(page, "Compact")
+    expect(page.locator(".notice.bad")).to_contain_text("Not compacted")
 
-    for number in range(14):
-        page.request.get(f"{server.url}/ui/census")
-        with server.http() as http:
-            ask(http, f"{number} " + "many words to be summed up " * 60, headers={"x-session-id": name})
-    page.reload()
-    act(page, "Compact")
-    expect(page.locator("details.seam")).to_have_count(1)
-    act(page, "Undo compaction")
+    [name] = stock(server.home, add_long_session)
+    page.goto(f"{server.url}/ui/s/{name}")
+    click_action(page, "Compact")
+    expect(page.locator("details.compaction")).to_have_count(1)
+    click_action(page, "Undo compaction")
     expect(page.locator(".note", has_text="A compaction was undone")).to_have_count(1)
 
 
-def test_a_turn_is_taken_back(page: Page, server: Server) -> None:
-    page.goto(f"{server.url}/ui/s/{begin(server, 'a slip of the tongue')}")
-    act(page, "Take back a turn", sure=True)
+def test_a_turn_is_undone(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{start(server, 'a slip of the tongue')}")
+    click_action(page, "Undo turn", confirm=True)
 
-    expect(page.locator(".said.user.gone")).to_have_count(1)
+    expect(page.locator(".message.user.undone")).to_have_count(1)
 
 
-def test_why_it_is_as_it_is(page: Page, server: Server) -> None:
-    page.goto(f"{server.url}/ui/s/{begin(server, 'why?')}")
-    page.locator("#why summary").click()
+def test_the_state_is_explained(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{start(server, 'why?')}")
+    page.locator("#explanation summary").click()
 
-    expect(page.locator("#why dd").first).to_have_text("waiting for input")
-    expect(page.locator("#why")).to_contain_text("Context")
-    act(page, "End", sure=True)
-    expect(page.locator("#why dd").first).to_have_text("nothing: it has ended")
+    expect(page.locator("#explanation dd").first).to_have_text("waiting")
+    expect(page.locator("#explanation")).to_contain_text("Context")
+    click_action(page, "End", confirm=True)
+    expect(page.locator("#explanation dd").first).to_have_text("ended")
 
 
 @pytest.mark.parametrize(
     ("form", "holds"), [("jsonl", '"format":"holdfast-log"'), ("md", "# "), ("html", "<!doctype html>")]
 )
-def test_the_whole_session_can_be_taken_away(page: Page, server: Server, form: str, holds: str) -> None:
-    name = begin(server, "take me")
+def test_a_session_is_exported(page: Page, server: Server, form: str, holds: str) -> None:
+    name = start(server, "take me")
 
     answer = page.request.get(f"{server.url}/ui/s/{name}/export?format={form}")
     assert holds in answer.text() and "take me" in answer.text()
     assert "attachment" in answer.headers["content-disposition"]
 
 
-def attacked(tx: Transaction) -> str:
-    """A session with an attack in everything that a session has."""
+def add_attacked_session(tx: Transaction) -> str:
+    """Add a session with an attack in each of its texts."""
     every = " ".join(ATTACKS)
     name = "hf-00000000000000000000xss001"
     fact = SessionOpened(source="gateway", channel=ATTACKS[1], model=ATTACKS[2], title=every, workdir=ATTACKS[1])
@@ -337,41 +385,41 @@ def attacked(tx: Transaction) -> str:
     return name
 
 
-def test_nothing_that_others_wrote_runs_or_fetches_anything(page: Page, server: Server) -> None:
-    [name] = stock(server.home, attacked)
+def test_untrusted_text_runs_and_loads_nothing(page: Page, server: Server) -> None:
+    [name] = stock(server.home, add_attacked_session)
     for path in (f"/ui/s/{name}", "/", "/?q=script", "/ui/space", "/ui/health", f"/?channel={ATTACKS[1]}"):
         page.goto(server.url + path)
         page.wait_for_load_state("load")
         assert page.evaluate("window.hit") is None
     page.goto(f"{server.url}/ui/s/{name}")
-    page.locator("#why summary").click()
-    expect(page.locator("#why dd").first).to_be_visible()
+    page.locator("#explanation summary").click()
+    expect(page.locator("#explanation dd").first).to_be_visible()
     for details in page.locator("#log details").all():
         details.evaluate("one => { one.open = true }")
 
     assert page.evaluate("window.hit") is None
-    assert page.locator(".said.user .who").inner_text() == ATTACKS[0], "the sender has a name"
+    assert page.locator(".message.user .author").inner_text() == ATTACKS[0], "the sender's name is text"
     assert page.locator("#log script, #log svg, #log img, #log [onerror], #log [hx-trigger=load]").count() == 0
     targets = page.locator("#log a").evaluate_all("all => all.map((one) => one.protocol)")
     assert set(targets) <= {"http:", "https:"}
     assert "\u202e" not in page.content()
 
 
-def test_attacks_that_come_while_the_page_is_open_do_nothing_either(page: Page, server: Server) -> None:
-    page.goto(f"{server.url}/ui/s/{begin(server, 'hello')}")
+def test_untrusted_text_in_live_updates_runs_nothing(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{start(server, 'hello')}")
     for attack in ATTACKS[:4]:
-        page.fill("#words", attack)
-        page.press("#words", "Enter")
-        expect(page.locator("#words")).to_have_value("")
+        page.fill("#message-text", attack)
+        page.press("#message-text", "Enter")
+        expect(page.locator("#message-text")).to_have_value("")
     expect(page.locator(REPLIES)).to_have_count(5)
     page.fill("#title", ATTACKS[1])
-    act(page, "Rename")
+    click_action(page, "Rename")
     expect(page.locator("#head h1")).to_have_text(ATTACKS[1])
 
     assert page.evaluate("window.hit") is None
 
 
-def test_a_picture_in_a_message_is_shown_from_here(page: Page, server: Server) -> None:
+def test_an_image_in_a_message_is_served_locally(page: Page, server: Server) -> None:
     def work(tx: Transaction) -> str:
         found, _ = sessions.create(tx, "hf-00000000000000000000pic001", SessionOpened(source="api"), at=now())
         parts = (Text("look"), Image(PIXEL))
@@ -386,29 +434,27 @@ def test_a_picture_in_a_message_is_shown_from_here(page: Page, server: Server) -
     [name] = stock(server.home, work)
     page.goto(f"{server.url}/ui/s/{name}")
 
-    picture = page.locator(".picture img")
+    picture = page.locator(".image img")
     picture.scroll_into_view_if_needed()
-    page.wait_for_function("document.querySelector('.picture img').naturalWidth === 1")
+    page.wait_for_function("document.querySelector('.image img').naturalWidth === 1")
 
 
-def test_a_server_that_is_killed_under_the_page_comes_back_without_a_gap_or_a_repeat(
-    own_page: Page, own: Server
-) -> None:
-    name = begin(own, "hello")
+def test_a_page_continues_without_gaps_or_repeats_after_the_server_is_killed(own_page: Page, own: Server) -> None:
+    name = start(own, "hello")
     own_page.goto(f"{own.url}/ui/s/{name}")
     own_page.evaluate("window.stayed = true")
     asked = {"model": own.model("slow"), "messages": [{"role": "user", "content": "go"}]}
-    with own.http() as http, pytest.raises(httpx.ReadTimeout):  # the client leaves; its turn goes on
+    with own.http() as http, pytest.raises(httpx.ReadTimeout):  # the client disconnects; its turn continues
         http.post("/v1/chat/completions", json=asked, headers={"x-session-id": name}, timeout=1.0)
     expect(own_page.locator("#draft .text")).to_contain_text("word3 ")
     own.kill()
-    expect(own_page.locator("#link")).to_have_class(re.compile("off"))
+    expect(own_page.locator("#connection")).to_have_class(re.compile("offline"))
     own.restart()
 
     expect(own_page.locator(REPLIES, has_text="word149")).to_have_count(1)
-    expect(own_page.locator("#link")).not_to_have_class(re.compile("off"))
+    expect(own_page.locator("#connection")).not_to_have_class(re.compile("offline"))
     expect(own_page.locator("#draft")).to_be_hidden()
-    assert own_page.evaluate("window.stayed"), "the page was not loaded again"
+    assert own_page.evaluate("window.stayed"), "the page was not reloaded"
     shown = own_page.locator("#log .item:not([hidden])").evaluate_all("all => all.map((one) => one.id)")
     own_page.reload()
     expect(own_page.locator(REPLIES, has_text="word149")).to_have_count(1)
@@ -417,7 +463,7 @@ def test_a_server_that_is_killed_under_the_page_comes_back_without_a_gap_or_a_re
     assert SLOWLY in own_page.locator(REPLIES).last.inner_text()
 
 
-def test_fifty_thousand_messages_open_at_their_end_and_lead_back_to_the_first(page: Page, server: Server) -> None:
+def test_a_log_of_fifty_thousand_messages_opens_at_its_end(page: Page, server: Server) -> None:
     name = "hf-00000000000000000000big001"
 
     def create(tx: Transaction) -> None:
@@ -430,14 +476,14 @@ def test_fifty_thousand_messages_open_at_their_end_and_lead_back_to_the_first(pa
     stock(server.home, create, *(some(first) for first in range(0, 50_000, 2500)))
     page.goto(f"{server.url}/ui/s/{name}")
 
-    expect(page.locator(".said.user").last).to_contain_text("message 49999")
-    assert page.locator(".item.said.user").count() <= 300
+    expect(page.locator(".message.user").last).to_contain_text("message 49999")
+    assert page.locator(".item.message.user").count() <= 300
     page.evaluate("scrollTo(0, 0)")
-    expect(page.locator(".said.user", has_text="message 49800")).to_have_count(1)
+    expect(page.locator(".message.user", has_text="message 49800")).to_have_count(1)
     page.goto(f"{server.url}/ui/s/{name}?at=2#e2")
     expect(page.locator("#e2")).to_contain_text("message 0")
-    page.get_by_role("link", name="To the end").click()
-    expect(page.locator(".said.user").last).to_contain_text("message 49999")
+    page.get_by_role("link", name="Go to end").click()
+    expect(page.locator(".message.user").last).to_contain_text("message 49999")
 
 
 def test_a_line_of_four_megabytes_breaks_nothing(page: Page, server: Server) -> None:
@@ -459,7 +505,7 @@ def test_a_line_of_four_megabytes_breaks_nothing(page: Page, server: Server) -> 
     [name] = stock(server.home, work)
     page.goto(f"{server.url}/ui/s/{name}")
 
-    expect(page.locator(".cut a").first).to_have_text("All 4,000,003 characters")
+    expect(page.locator(".truncated a").first).to_have_text("Show all 4,000,003 characters")
     assert len(page.content()) < 200_000
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     raw = page.request.get(f"{server.url}/ui/s/{name}/raw/3")

@@ -7,7 +7,7 @@ from tests.engine.stage import Stage
 
 @pytest.fixture
 async def stages() -> AsyncIterator[list[Stage]]:
-    """Workers that a test has set up; they are closed when it ends."""
+    """Workers that a test creates; they are closed when it ends."""
     made: list[Stage] = []
     yield made
     for stage in made:

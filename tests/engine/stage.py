@@ -1,52 +1,69 @@
-"""A whole engine on a real store, with a model that plays a script and tools that write down what they did."""
+"""A complete engine on a real store, with a scripted model and tools that record what they did."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from holdfast.clock import SystemClock
-from holdfast.engine.ask import Asking, AskModel
-from holdfast.engine.bus import Bus, Live
-from holdfast.engine.compact import Compacting
-from holdfast.engine.coordinator import Coordinator
+from holdfast.engine.admission.admit import Admission
+from holdfast.engine.admission.open_session import OpenRequest
+from holdfast.engine.compaction.compact import CompactionSettings
 from holdfast.engine.engine import Engine
-from holdfast.engine.hand import Ground
-from holdfast.engine.janitor import Janitor, Pace
-from holdfast.engine.opening import Opening
-from holdfast.engine.toolcall import Acting
-from holdfast.engine.turn import Playing
-from holdfast.identity import identity
-from holdfast.model.asking import Delta, Reply, Request, Restarted, ToolSpec
+from holdfast.engine.explain import ExplainSettings
+from holdfast.engine.liveness.dead_workers import DeadWorkers
+from holdfast.engine.liveness.janitor import Janitor, JanitorSettings
+from holdfast.engine.liveness.ownership import OwnedSessions
+from holdfast.engine.liveness.take_over import Adopt
+from holdfast.engine.process_port import ProcessPort
+from holdfast.engine.reset.policy import ResetPolicies
+from holdfast.engine.reset.reset import Resets
+from holdfast.engine.scheduler import Scheduler
+from holdfast.engine.services import EngineServices
+from holdfast.engine.streaming.bus import Bus, LiveText
+from holdfast.engine.submission import NewMessage
+from holdfast.engine.turn.loop import TurnSettings
+from holdfast.engine.turn.model_call import ModelCallSettings
+from holdfast.engine.turn.tool_call import ToolCallSettings
+from holdfast.model.answer import Answer
 from holdfast.model.entry import Entry
 from holdfast.model.event import Event
+from holdfast.model.finding import Finding
 from holdfast.model.ids import WORKER, Ids
+from holdfast.model.message import Content
+from holdfast.model.provider import AskModel, Delta, ModelReply, ModelRequest, StreamRestarted, ToolSpec
 from holdfast.model.session import Session
 from holdfast.model.times import Clock
-from holdfast.model.tool import Output, Scene
-from holdfast.providers.scripted import Script, ScriptedProvider, Step
-from holdfast.store import workers
-from holdfast.store.sqlite import SqliteDatabase, open_sqlite
-from holdfast.store.workers import Identity
-from holdfast.tools.registry import Toolbox
+from holdfast.model.tool import Tool, ToolContext, ToolOutput
+from holdfast.process_lookup import current_identity
+from holdfast.providers.scripted import Script, ScriptedProvider, ScriptStep
+from holdfast.store.repos import approvals, input_queue, workers
+from holdfast.store.repos.approvals import Approval
+from holdfast.store.repos.input_queue import Input
+from holdfast.store.repos.workers import Identity
+from holdfast.store.sqlite.driver import SqliteDatabase
+from holdfast.tools.toolbox import Toolbox
+from tests.fakes.migrated import open_migrated
 
-PACE = Pace(stale_seconds=90, sweep_seconds=60, idle_minutes=60)
+PACE = JanitorSettings(stale_seconds=90, sweep_seconds=60, idle_minutes=60)
 
 
 def gone() -> Identity:
-    """A process of this machine that is certainly gone: its pid has been given to another, which is this one."""
-    return msgspec.structs.replace(identity(), process_started="1")
+    """A process of this machine that is certainly gone: its pid now belongs to this process."""
+    return msgspec.structs.replace(current_identity(), process_started="1")
 
 
 def elsewhere() -> Identity:
-    """A process of another machine, of which nothing but its beats is known here."""
-    return msgspec.structs.replace(identity(), host="elsewhere")
+    """A process of another machine, of which only the heartbeats are known here."""
+    return msgspec.structs.replace(current_identity(), host="elsewhere")
 
 
 class Mailer:
-    """Acts on the world: each run is one mail sent, whatever becomes of the process."""
+    """Has a side effect: each run is one sent mail, whatever happens to the process."""
 
     def __init__(self, outbox: Path) -> None:
         self.spec = ToolSpec(
@@ -55,13 +72,13 @@ class Mailer:
         self.repeatable = False
         self.outbox = outbox
 
-    def risk(self, arguments: dict[str, object]) -> str | None:
-        return "it is a mail to everybody" if arguments["to"] == "all" else None
+    def risk(self, arguments: dict[str, object], scene: ToolContext) -> tuple[Finding, ...]:
+        return (Finding("it is a mail to everybody"),) if arguments["to"] == "all" else ()
 
-    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
+    async def run(self, arguments: dict[str, object], scene: ToolContext) -> ToolOutput:
         with self.outbox.open("a") as file:
             file.write(f"{arguments['to']}\n")
-        return Output.say(f"sent to {arguments['to']}")
+        return ToolOutput.say(f"sent to {arguments['to']}")
 
 
 class Reader:
@@ -73,15 +90,15 @@ class Reader:
         self.runs = 0
         self.says = "a quiet place"
 
-    def risk(self, arguments: dict[str, object]) -> str | None:
-        return None
+    def risk(self, arguments: dict[str, object], scene: ToolContext) -> tuple[Finding, ...]:
+        return ()
 
-    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
+    async def run(self, arguments: dict[str, object], scene: ToolContext) -> ToolOutput:
         self.runs += 1
-        return Output.say(self.says)
+        return ToolOutput.say(self.says)
 
 
-class Sleeper:
+class HangingTool:
     """Never returns by itself."""
 
     def __init__(self) -> None:
@@ -90,10 +107,10 @@ class Sleeper:
         self.sleeping = asyncio.Event()
         self.woken = False
 
-    def risk(self, arguments: dict[str, object]) -> str | None:
-        return None
+    def risk(self, arguments: dict[str, object], scene: ToolContext) -> tuple[Finding, ...]:
+        return ()
 
-    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
+    async def run(self, arguments: dict[str, object], scene: ToolContext) -> ToolOutput:
         self.sleeping.set()
         try:
             await asyncio.Event().wait()
@@ -109,10 +126,10 @@ class Breaker:
         self.spec = ToolSpec("broken", "Breaks.", {"type": "object", "properties": {}})
         self.repeatable = False
 
-    def risk(self, arguments: dict[str, object]) -> str | None:
-        return None
+    def risk(self, arguments: dict[str, object], scene: ToolContext) -> tuple[Finding, ...]:
+        return ()
 
-    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
+    async def run(self, arguments: dict[str, object], scene: ToolContext) -> ToolOutput:
         raise ZeroDivisionError("a bug")
 
 
@@ -122,33 +139,55 @@ class Stage:
 
     database: SqliteDatabase
     engine: Engine
-    coordinator: Coordinator
+    scheduler: Scheduler
     mailer: Mailer
     reader: Reader
-    sleeper: Sleeper
-    requests: list[Request] = field(default_factory=list)
+    hanging_tool: HangingTool
+    requests: list[ModelRequest] = field(default_factory=list)
 
     @property
     def worker_id(self) -> str:
-        return self.engine.ground.worker_id
+        return self.engine.services.worker_id
 
-    def janitor(self, pace: Pace = PACE) -> Janitor:
-        """A janitor of this worker; it remembers what it has seen, so that each call makes one that knows nothing."""
-        return Janitor(self.engine.ground, identity(), pace, self.engine.take_up)
+    def janitor(self, pace: JanitorSettings = PACE) -> Janitor:
+        """A new janitor of this worker, which has not seen any heartbeat yet."""
+        return Janitor(self.engine.services, current_identity(), pace, self.engine.take_up)
 
     async def session(self, **opening: object) -> Session:
-        return (await self.engine.open(Opening(**{"source": "api", **opening}))).session  # type: ignore[arg-type]
+        return (await self.engine.open(OpenRequest(**{"source": "api", **opening}))).session  # type: ignore[arg-type]
+
+    async def admit(self, session_id: str, content: str | tuple[Content, ...], **options: Any) -> Admission:
+        """Submit a message and return once it is durable."""
+        return (await self.engine.submit(NewMessage(session_id, content, **options))).admission
+
+    async def say(
+        self, session_id: str, content: str | tuple[Content, ...], **options: Any
+    ) -> AsyncIterator[Entry | LiveText]:
+        """Submit a message and follow its turn to the end."""
+        turn = await self.engine.submit(NewMessage(session_id, content, **options), stream="live")
+        async with aclosing(turn.follow()) as items:
+            async for item in items:
+                yield item
+
+    async def approve(self, session_id: str, turn_id: str, call_id: str, *, allowed: bool, by: str) -> None:
+        await self.engine.answer((session_id, turn_id, call_id), Answer(allowed=allowed), by=by)
+
+    async def questions(self, session_id: str) -> list[Approval]:
+        return await self.database.read(approvals.list_unanswered, session_id)
+
+    async def queued(self, session_id: str) -> list[Input]:
+        return await self.database.read(input_queue.list_waiting, session_id)
 
     async def play(self, session_id: str, text: str, **options: object) -> list[Event]:
-        """Say it and return the committed events of the turn."""
-        return [item.event async for item in self.engine.say(session_id, text, **options) if isinstance(item, Entry)]  # type: ignore[arg-type]
+        """Send a message and return the committed events of its turn."""
+        return [item.event async for item in self.say(session_id, text, **options) if isinstance(item, Entry)]
 
     async def live_text(self, session_id: str, text: str) -> str:
         return "".join(
             [
                 item.text
-                async for item in self.engine.say(session_id, text)
-                if isinstance(item, Live) and item.kind == "text"
+                async for item in self.say(session_id, text)
+                if isinstance(item, LiveText) and item.kind == "text"
             ]
         )
 
@@ -159,7 +198,7 @@ class Stage:
 
 async def set_up(
     folder: Path,
-    *steps: Step,
+    *steps: ScriptStep,
     database: SqliteDatabase | None = None,
     ask: AskModel | None = None,
     model: str = "play",
@@ -170,33 +209,61 @@ async def set_up(
     step_seconds: float = 30.0,
     clock: Clock | None = None,
     who: Identity | None = None,
-    compacting: Compacting | None = None,
+    compacting: CompactionSettings | None = None,
+    tools: Sequence[Tool] = (),
+    adopt: Adopt | None = None,
+    pause_after: Callable[[int], float] = lambda failures: 0.0,
+    leaves_queue: bool = False,
 ) -> Stage:
     """Open the store, register a worker and build its engine; a model's script is played step by step.
 
-    `who` is the process that the worker is said to be, if not this one. Without `compacting` no context is ever compacted.
+    `who` is the process of the worker, if not this one. Without `compacting` no context is ever compacted.
     """
-    database = database or await open_sqlite(folder / "holdfast.db")
+    database = database or await open_migrated(folder / "holdfast.db")
     clock = clock or SystemClock()
     ids = Ids(clock.now)
     worker_id = ids.make(WORKER)
-    await database.write(workers.register, worker_id, "test", who or identity(), version="0", at=clock.now())
+    await database.write(workers.register, worker_id, "test", who or current_identity(), version="0", at=clock.now())
     provider = ScriptedProvider({"play": Script(steps=steps)} if steps else {})
-    mailer, reader, sleeper = Mailer(folder / "outbox"), Reader(), Sleeper()
-    toolbox = Toolbox([mailer, reader, sleeper, Breaker()])
-    requests: list[Request] = []
+    mailer, reader, hanging_tool = Mailer(folder / "outbox"), Reader(), HangingTool()
+    toolbox = Toolbox([mailer, reader, hanging_tool, Breaker(), *tools])
+    requests: list[ModelRequest] = []
 
-    async def recorded(request: Request) -> AsyncIterator[Delta | Restarted | Reply]:
+    async def recorded(request: ModelRequest) -> AsyncIterator[Delta | StreamRestarted | ModelReply]:
         requests.append(request)
         async for item in (ask or provider.ask)(request):
             yield item
 
-    def prepare(session: Session, opened: Event) -> Playing:
-        asking = Asking(model, "Be brief.", recorded, step_seconds)
-        acting = Acting(toolbox, approvals, approval_seconds, step_seconds, folder, folder / "files")  # type: ignore[arg-type]
-        return Playing(asking, acting, max_steps, turn_seconds, compacting)
+    def prepare(session: Session, opened: Event) -> TurnSettings:
+        asking = ModelCallSettings(model, "Be brief.", recorded, step_seconds)
+        acting = ToolCallSettings(toolbox, approvals, approval_seconds, step_seconds, lambda: folder, folder / "files")  # type: ignore[arg-type]
+        return TurnSettings(asking, acting, max_steps, turn_seconds, compacting)
 
-    ground = Ground(database, clock, ids, Bus(), worker_id)
-    coordinator = Coordinator(ground, identity(), prepare)
-    engine = Engine(ground, coordinator, default_model="scripted:play")
-    return Stage(database, engine, coordinator, mailer, reader, sleeper, requests)
+    services = EngineServices(database, clock, ids, Bus(), worker_id, current_identity())
+    scheduler = Scheduler(services, prepare, adopt=adopt, pause_after=pause_after)
+    engine = Engine(services, scheduler, "scripted:play", leaves_queue=leaves_queue)
+    return Stage(database, engine, scheduler, mailer, reader, hanging_tool, requests)
+
+
+def with_resets(
+    engine: Engine,
+    policies: ResetPolicies,
+    registry: ProcessPort | None,
+    *,
+    explain: ExplainSettings | None = None,
+    **options: Any,
+) -> Engine:
+    """The same engine with other reset policies and background processes."""
+    services = engine.services
+    owned = OwnedSessions(services, DeadWorkers(services))
+    resets = Resets(services, owned, policies, registry, **options)
+    return Engine(
+        services,
+        engine._scheduler,
+        "scripted:play",
+        supervisor=engine.supervisor,
+        owned=owned,
+        resets=resets,
+        processes=registry,
+        explain=explain,
+    )

@@ -7,20 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.context import Context
-from holdfast.engine.recover import plan
+from holdfast.engine.context.context import Context
+from holdfast.engine.turn.recovery import WorkerDeath, plan
 from holdfast.model.entry import Entry
 from holdfast.model.event import Event, ModelSaid, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.message import Image, Part, Reasoning, Text, ToolCall
+from holdfast.model.provider import ModelRequest
 from holdfast.model.turn import fold_turn, turn_of
-from holdfast.providers import anthropic_wire, openai_wire
-from holdfast.store.log import Draft
+from holdfast.store.repos.log import ReplyDraft
 from tests.engine.well_formed import assert_well_formed
 from tests.fakes import anthropic_server, openai_server
+from tests.providers.messages import anthropic_body, openai_body
 
 PROVIDERS = [
-    pytest.param(openai_wire.render, openai_server.complaint, id="openai"),
-    pytest.param(anthropic_wire.render, anthropic_server.complaint, id="anthropic"),
+    pytest.param(openai_body, openai_server.complaint, id="openai"),
+    pytest.param(anthropic_body, anthropic_server.complaint, id="anthropic"),
 ]
 words = st.text(max_size=12)  # any characters at all, lone surrogates and NUL included
 
@@ -81,9 +82,9 @@ def test_promise_6_any_prefix_of_any_log_is_recovered_into_a_request_the_provide
     entries = [Entry(seq, 1, event) for seq, event in enumerate(prefix, 1)]
     turn = turn_of(entries)
     if turn.id is not None:
-        kept = Draft(turn.id, draft, 1) if draft and not turn.open_calls else None
+        kept = ReplyDraft(turn.id, draft, 1) if draft and not turn.open_calls else None
         for event in plan(
-            entries, turn, kept, policy=policy, evidence="killed", repeatable=lambda name: name == "look"
+            entries, turn, kept, policy=policy, death=WorkerDeath("killed"), repeatable=lambda name: name == "look"
         ):
             entries.append(Entry(len(entries) + 1, 1, event))
             turn = fold_turn(turn, event)
@@ -93,6 +94,7 @@ def test_promise_6_any_prefix_of_any_log_is_recovered_into_a_request_the_provide
         assert_well_formed([entry.event for entry in entries])
         entries.append(Entry(len(entries) + 1, 1, UserSaid(turn_id="turn-next", parts=(Text("go on"),))))
 
-    request = Context(entries).request(turn.id or "turn-next", model="m", system="Be brief.", tools=())
+    visible = Context(entries).visible_to(turn.id or "turn-next")
+    request = ModelRequest(model="m", system="Be brief.", messages=visible)
 
     assert complaint(render(request)) is None

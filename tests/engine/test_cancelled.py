@@ -1,4 +1,4 @@
-"""Interrupts, departures and retries at the worst moments: in the middle of a commit."""
+"""Interrupts, shutdowns and retries at the worst moment: during a commit."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.identity import fate, identity
 from holdfast.model.event import KIND_OF, ModelSaid, Quarantined, Recovered, TurnEnded, UserSaid
 from holdfast.model.message import text_of
-from holdfast.providers.scripted import Call, Step
-from holdfast.store import approvals, log, sessions, workers
-from holdfast.store.workers import Identity
+from holdfast.process_lookup import check_process, current_identity
+from holdfast.providers.scripted import ScriptedCall, ScriptStep
+from holdfast.store.repos import approvals, log, session_list, sessions, workers
+from holdfast.store.repos.workers import Identity
 from tests.engine.stage import Stage, set_up
 from tests.engine.well_formed import assert_well_formed
 
-CALL = Step(say="On it.", call=(Call(name="look", arguments={}),))
-SLEEP = Step(say="Good night.", call=(Call(name="sleep", arguments={}),))
+CALL = ScriptStep(say="On it.", call=(ScriptedCall(name="look", arguments={}),))
+SLEEP = ScriptStep(say="Good night.", call=(ScriptedCall(name="sleep", arguments={}),))
 
 
 class Slow:
-    """A database whose answers come late after a commit of one kind of event, with word when that has happened."""
+    """A database that returns late after a commit of one kind of event, and signals the commit."""
 
     def __init__(self, inner: Any, kind: str) -> None:
         self._inner = inner
@@ -43,22 +43,24 @@ class Slow:
 
 
 def _last(tx: Any) -> str | None:
-    page = sessions.list_page(tx, sessions.EVERYTHING, limit=1).sessions
-    entries = log.tail(tx, page[0], 1) if page else []
+    page = session_list.list_page(tx, session_list.EVERYTHING, limit=1).sessions
+    entries = log.read_tail(tx, page[0], 1) if page else []
     return KIND_OF[type(entries[0].event)] if entries else None
 
 
 def slowed(stage: Stage, kind: str) -> Slow:
     slow = Slow(stage.database, kind)
-    object.__setattr__(stage.engine.ground, "database", slow)
+    object.__setattr__(stage.engine.services, "database", slow)
     return slow
 
 
 @pytest.mark.parametrize("kind", ["model_said", "tool_started", "tool_ended", "turn_ended"])
-async def test_an_interrupt_in_mid_commit_leaves_a_well_formed_log(
+async def test_an_interrupt_during_a_commit_leaves_a_well_formed_log(
     tmp_path: Path, stages: list[Stage], kind: str
 ) -> None:
-    stages.append(stage := await set_up(tmp_path, CALL, Step(say="Done."), Step(say="Yes."), Step(say="Yes.")))
+    stages.append(
+        stage := await set_up(tmp_path, CALL, ScriptStep(say="Done."), ScriptStep(say="Yes."), ScriptStep(say="Yes."))
+    )
     session = await stage.session()
     slow = slowed(stage, kind)
     turn = asyncio.create_task(stage.play(session.id, "Look"))
@@ -73,8 +75,8 @@ async def test_an_interrupt_in_mid_commit_leaves_a_well_formed_log(
     assert_well_formed(await stage.log(session.id))
 
 
-async def test_words_that_wait_behind_an_interrupted_commit_are_answered(tmp_path: Path, stages: list[Stage]) -> None:
-    stages.append(stage := await set_up(tmp_path, Step(say="One."), Step(say="Two.")))
+async def test_messages_queued_behind_an_interrupted_commit_are_answered(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, ScriptStep(say="One."), ScriptStep(say="Two.")))
     session = await stage.session()
     slow = slowed(stage, "turn_started")
     first = asyncio.create_task(stage.play(session.id, "one"))
@@ -92,10 +94,10 @@ async def test_words_that_wait_behind_an_interrupted_commit_are_answered(tmp_pat
 
 
 @pytest.mark.parametrize("source", ["run", "api"])
-async def test_a_worker_that_leaves_in_mid_commit_leaves_no_stale_draft(
+async def test_a_worker_that_shuts_down_during_a_commit_leaves_no_stale_draft(
     tmp_path: Path, stages: list[Stage], source: str
 ) -> None:
-    stages.append(stage := await set_up(tmp_path, CALL, Step(say="Done."), Step(say="Yes.")))
+    stages.append(stage := await set_up(tmp_path, CALL, ScriptStep(say="Done."), ScriptStep(say="Yes.")))
     session = await stage.session(source=source)
     slow = slowed(stage, "model_said")
     turn = asyncio.create_task(stage.play(session.id, "Look"))
@@ -107,16 +109,18 @@ async def test_a_worker_that_leaves_in_mid_commit_leaves_no_stale_draft(
     await asyncio.wait_for(closing, 10)
     await asyncio.gather(turn, return_exceptions=True)
 
-    assert await stage.database.read(log.draft, session.id) is None
-    stages.append(other := await set_up(tmp_path, CALL, Step(say="Done."), Step(say="Yes."), database=stage.database))
+    assert await stage.database.read(log.get_draft, session.id) is None
+    stages.append(
+        other := await set_up(tmp_path, CALL, ScriptStep(say="Done."), ScriptStep(say="Yes."), database=stage.database)
+    )
     await other.play(session.id, "Still there?")
     assert_well_formed(await other.log(session.id))
 
 
-async def test_words_whose_caller_left_while_they_were_admitted_are_answered_all_the_same(
+async def test_a_message_whose_caller_disconnected_during_admission_is_answered(
     tmp_path: Path, stages: list[Stage]
 ) -> None:
-    stages.append(stage := await set_up(tmp_path, Step(say="One."), Step(say="Two.")))
+    stages.append(stage := await set_up(tmp_path, ScriptStep(say="One."), ScriptStep(say="Two.")))
     session = await stage.session()
     slow = slowed(stage, "user_said")
     caller = asyncio.create_task(stage.play(session.id, "one"))
@@ -132,13 +136,13 @@ async def test_words_whose_caller_left_while_they_were_admitted_are_answered_all
 
 
 async def test_promise_8_a_retry_after_the_worker_died_gets_the_turn_done(tmp_path: Path, stages: list[Stage]) -> None:
-    stages.append(stage := await set_up(tmp_path, Step(say="Half", hang=True), Step(say="Whole.")))
+    stages.append(stage := await set_up(tmp_path, ScriptStep(say="Half", hang=True), ScriptStep(say="Whole.")))
     session = await stage.session(source="library")
     first = asyncio.create_task(stage.play(session.id, "Do it", key="k"))
     await asyncio.sleep(0.2)
     await stage.engine.close("killed")
     await asyncio.gather(first, return_exceptions=True)
-    stages.append(other := await set_up(tmp_path, Step(say="Whole."), database=stage.database))
+    stages.append(other := await set_up(tmp_path, ScriptStep(say="Whole."), database=stage.database))
 
     events = await asyncio.wait_for(other.play(session.id, "Do it", key="k"), 10)
 
@@ -146,8 +150,8 @@ async def test_promise_8_a_retry_after_the_worker_died_gets_the_turn_done(tmp_pa
     assert sum(isinstance(event, UserSaid) for event in await other.log(session.id)) == 1
 
 
-async def test_ending_a_session_keeps_half_said_text(tmp_path: Path, stages: list[Stage]) -> None:
-    stages.append(stage := await set_up(tmp_path, Step(say="Precious words", hang=True)))
+async def test_ending_a_session_keeps_streamed_text(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, ScriptStep(say="Precious words", hang=True)))
     session = await stage.session(source="run")
     turn = asyncio.create_task(stage.play(session.id, "Speak"))
     await asyncio.sleep(0.2)
@@ -161,14 +165,16 @@ async def test_ending_a_session_keeps_half_said_text(tmp_path: Path, stages: lis
     assert_well_formed(events)
 
 
-async def test_clean_departures_do_not_count_as_deaths(tmp_path: Path, stages: list[Stage]) -> None:
-    stages.append(stage := await set_up(tmp_path, Step(say="Slow", hang=True, times=9)))
+async def test_orderly_shutdowns_do_not_count_as_deaths(tmp_path: Path, stages: list[Stage]) -> None:
+    stages.append(stage := await set_up(tmp_path, ScriptStep(say="Slow", hang=True, times=9)))
     session = await stage.session()
-    await stage.engine.admit(session.id, "Go")
+    await stage.admit(session.id, "Go")
     for _ in range(5):
         await asyncio.sleep(0.05)
         await stage.engine.close("restart")
-        stages.append(stage := await set_up(tmp_path, Step(say="Slow", hang=True, times=9), database=stage.database))
+        stages.append(
+            stage := await set_up(tmp_path, ScriptStep(say="Slow", hang=True, times=9), database=stage.database)
+        )
         await stage.engine.resume(session.id)
     await asyncio.sleep(0.05)
 
@@ -177,7 +183,7 @@ async def test_clean_departures_do_not_count_as_deaths(tmp_path: Path, stages: l
     assert not any(isinstance(event, Quarantined) for event in events)
 
 
-async def test_a_bug_in_one_turn_is_told_to_its_caller_alone_and_the_next_is_served(
+async def test_a_bug_in_one_turn_ends_that_turn_with_its_reason_and_the_next_one_runs(
     tmp_path: Path, stages: list[Stage]
 ) -> None:
     asked: list[str] = []
@@ -185,7 +191,7 @@ async def test_a_bug_in_one_turn_is_told_to_its_caller_alone_and_the_next_is_ser
     async def ask(request: Any) -> Any:
         asked.append(request.messages[-1].text)
         await asyncio.sleep(0.1)
-        if len(asked) == 1:
+        if asked[-1] == "one":
             raise ValueError("a bug in a provider")
         yield (await _reply("Fine."))
 
@@ -195,67 +201,70 @@ async def test_a_bug_in_one_turn_is_told_to_its_caller_alone_and_the_next_is_ser
     await asyncio.sleep(0.05)
     second = asyncio.create_task(stage.play(session.id, "two"))
 
-    with pytest.raises(ValueError, match="a bug in a provider"):
-        await asyncio.wait_for(first, 10)
+    failed = (await asyncio.wait_for(first, 10))[-1]
+    assert isinstance(failed, TurnEnded)
+    assert (failed.outcome, failed.code, failed.reason) == ("failed", "internal", "ValueError: a bug in a provider")
     assert (await asyncio.wait_for(second, 10))[-1].outcome == "done"
     assert_well_formed(await stage.log(session.id))
 
 
 async def _reply(text: str) -> Any:
-    from holdfast.model.asking import Reply
     from holdfast.model.message import Text
+    from holdfast.model.provider import ModelReply
 
-    return Reply(parts=(Text(text),), model="m", finish="stop")
+    return ModelReply(parts=(Text(text),), model="m", finish="stop")
 
 
 async def test_questions_end_with_their_turn(tmp_path: Path, stages: list[Stage]) -> None:
-    ask = Step(call=(Call(name="mail", arguments={"to": "all"}),))
-    stages.append(stage := await set_up(tmp_path, ask, Step(say="Then not."), approval_seconds=None))
+    ask = ScriptStep(call=(ScriptedCall(name="mail", arguments={"to": "all"}),))
+    stages.append(stage := await set_up(tmp_path, ask, ScriptStep(say="Then not."), approval_seconds=None))
     session = await stage.session()
     turn = asyncio.create_task(stage.play(session.id, "Mail all"))
     async with asyncio.timeout(10):
-        while not await stage.engine.questions(session.id):
+        while not await stage.questions(session.id):
             await asyncio.sleep(0.02)
 
     await stage.engine.interrupt(session.id)
     await asyncio.wait_for(turn, 10)
 
-    assert await stage.database.read(approvals.unanswered, session.id) == []
+    assert await stage.database.read(approvals.list_unanswered, session.id) == []
 
 
 async def test_draining_ends_every_task_of_a_session(tmp_path: Path, stages: list[Stage]) -> None:
     stages.append(stage := await set_up(tmp_path, SLEEP))
     session = await stage.session()
     first = asyncio.create_task(stage.play(session.id, "one"))
-    await asyncio.wait_for(stage.sleeper.sleeping.wait(), 10)
-    stage.coordinator.wake(session.id)
-    stage.coordinator.wake(session.id)
+    await asyncio.wait_for(stage.hanging_tool.sleeping.wait(), 10)
+    stage.scheduler.wake(session.id)
+    stage.scheduler.wake(session.id)
 
     await stage.engine.drain(0)
 
     await asyncio.wait_for(stage.engine.settled(), 10)
-    assert stage.sleeper.woken
+    assert stage.hanging_tool.woken
     await asyncio.gather(first, return_exceptions=True)
 
 
-async def test_what_was_not_proved_is_not_taken_up(tmp_path: Path, stages: list[Stage]) -> None:
+async def test_an_unverified_log_is_not_resumed(tmp_path: Path, stages: list[Stage]) -> None:
     import apsw
 
     from holdfast.model.errors import Corrupt
 
-    stages.append(stage := await set_up(tmp_path, Step(say="One."), Step(say="Two.")))
+    stages.append(stage := await set_up(tmp_path, ScriptStep(say="One."), ScriptStep(say="Two.")))
     session = await stage.session()
     await stage.play(session.id, "one")
     raw = apsw.Connection(str(tmp_path / "holdfast.db"))
     raw.execute("UPDATE event SET body = replace(body, 'one', 'two') WHERE kind = 'user_said'")
     raw.close()
-    stages.append(other := await set_up(tmp_path, Step(say="One."), Step(say="Two."), database=stage.database))
+    stages.append(
+        other := await set_up(tmp_path, ScriptStep(say="One."), ScriptStep(say="Two."), database=stage.database)
+    )
 
-    with pytest.raises(Corrupt, match="not what was written"):
+    with pytest.raises(Corrupt, match="was changed"):
         await other.play(session.id, "two")
 
 
-OURS = identity()
+OURS = current_identity()
 
 
 @pytest.mark.parametrize(
@@ -269,12 +278,13 @@ OURS = identity()
     ],
     ids=["itself", "a pid that came back", "before a reboot", "another container", "another machine"],
 )
-def test_what_became_of_a_process(change: dict[str, str], expected: str) -> None:
+def test_the_state_of_a_process(change: dict[str, str], expected: str) -> None:
     other = {"host": OURS.host, "boot": OURS.boot, "pid": OURS.pid, "process_started": OURS.process_started} | change
 
-    assert fate(Identity(**other), OURS) == expected  # type: ignore[arg-type]
+    assert check_process(Identity(**other), OURS) == expected  # type: ignore[arg-type]
 
 
+@pytest.mark.process
 async def test_a_zombie_is_gone() -> None:
     import os
 
@@ -285,15 +295,15 @@ async def test_a_zombie_is_gone() -> None:
         while b") Z" not in Path(f"/proc/{child}/stat").read_bytes():
             await asyncio.sleep(0.01)
     try:
-        assert fate(Identity(host=OURS.host, boot=OURS.boot, pid=child, process_started="1"), OURS) == "gone"
+        assert check_process(Identity(host=OURS.host, boot=OURS.boot, pid=child, process_started="1"), OURS) == "gone"
     finally:
         os.waitpid(child, 0)
 
 
 async def test_a_session_held_before_a_reboot_is_free_after_it(tmp_path: Path, stages: list[Stage]) -> None:
-    from holdfast.store import leases
+    from holdfast.store.repos import leases
 
-    stages.append(stage := await set_up(tmp_path, Step(say="One.")))
+    stages.append(stage := await set_up(tmp_path, ScriptStep(say="One.")))
     session = await stage.session()
     old = Identity(host=OURS.host, boot="another-boot pid:[1]", pid=OURS.pid, process_started=OURS.process_started)
     await stage.database.write(workers.register, "worker-old", "run", old, version="0", at=1)

@@ -1,4 +1,4 @@
-"""Die around every commit of a turn with two tool calls, then let another worker take it up."""
+"""Die around every commit of a turn with two tool calls, then let another worker continue it."""
 
 import asyncio
 from pathlib import Path
@@ -8,28 +8,30 @@ import pytest
 
 from holdfast.model.event import ModelSaid, ToolEnded, TurnEnded, UserSaid
 from holdfast.model.message import ToolCall, text_of
-from holdfast.providers.scripted import Call, Step
-from holdfast.store import workers
-from holdfast.store.sqlite import open_sqlite
+from holdfast.providers.scripted import ScriptedCall, ScriptStep
+from holdfast.store.repos import workers
+from holdfast.store.sqlite.driver import open_sqlite
 from tests.engine.stage import Stage, set_up
 from tests.engine.well_formed import assert_well_formed
 from tests.fakes.crashing import Crash, CrashingDatabase
 
 SCRIPT = (
-    Step(say="On it.", call=(Call(name="mail", arguments={"to": "bo"}), Call(name="look", arguments={}))),
-    Step(say="Bo has mail."),
+    ScriptStep(
+        say="On it.", call=(ScriptedCall(name="mail", arguments={"to": "bo"}), ScriptedCall(name="look", arguments={}))
+    ),
+    ScriptStep(say="Bo has mail."),
 )
 COMMITS = 7
 """Worker, session, admission, reply with calls, starts, results (two, in any order, maybe together), end: counted by the test below."""
 
 
 async def crashed(folder: Path, nth: int, when: Literal["before", "after"]) -> tuple[str | None, str, bool]:
-    """Play the scenario until the nth commit kills the worker: the session if it was told of, the worker, and whether it died."""
+    """Run the scenario until the nth commit kills the worker; returns the session if it is known, the worker, and whether it died."""
     inner = await open_sqlite(folder / "holdfast.db")
     stage = await set_up(folder, *SCRIPT, database=inner)
     dying = CrashingDatabase(inner, nth, when)
-    object.__setattr__(stage.engine.ground, "database", dying)
-    # A dead process does not complain of the tasks it never looked at again.
+    object.__setattr__(stage.engine.services, "database", dying)
+    # A dead process reports no unawaited tasks.
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     session_id = None
     try:
@@ -40,7 +42,7 @@ async def crashed(folder: Path, nth: int, when: Literal["before", "after"]) -> t
         pass
     except TimeoutError:
         raise AssertionError("a dead worker hangs") from None
-    worker_id = stage.engine.ground.worker_id
+    worker_id = stage.engine.services.worker_id
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     await inner.close()
@@ -48,9 +50,11 @@ async def crashed(folder: Path, nth: int, when: Literal["before", "after"]) -> t
 
 
 async def recovered(folder: Path, dead: str, session_id: str, source_said: str) -> Stage:
-    """Another worker on the same store, which goes on with whatever is there."""
-    stage = await set_up(folder, *SCRIPT, Step(say="All good."), Step(say="All good."), Step(say="All good."))
-    await stage.database.write(workers.bury, dead, "killed", at=1)
+    """Another worker on the same store, which continues everything."""
+    stage = await set_up(
+        folder, *SCRIPT, ScriptStep(say="All good."), ScriptStep(say="All good."), ScriptStep(say="All good.")
+    )
+    await stage.database.write(workers.mark_dead, dead, "killed", at=1)
     await stage.play(session_id, source_said)
     return stage
 
@@ -62,7 +66,7 @@ async def test_promise_1_and_7_a_crash_at_any_commit_loses_nothing_acknowledged_
 ) -> None:
     session_id, dead, died = await crashed(tmp_path, nth, when)
     if session_id is None:
-        return  # it died before anybody was told of a session
+        return  # it died before the session was acknowledged
     before_recovery = await open_sqlite(tmp_path / "holdfast.db")
     await before_recovery.close()
 
@@ -79,7 +83,7 @@ async def test_promise_1_and_7_a_crash_at_any_commit_loses_nothing_acknowledged_
     unknown = [event for event in log if isinstance(event, ToolEnded) and event.outcome == "unknown"]
     called = any(isinstance(part, ToolCall) for event in log if isinstance(event, ModelSaid) for part in event.parts)
     if called and sent == 0:
-        assert unknown, "a call that may have acted is told as unknown"
+        assert unknown, "a call that may have acted is reported as unknown"
     assert isinstance(log[-1], TurnEnded)
     assert log[-1].outcome == "done"
 

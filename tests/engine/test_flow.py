@@ -1,14 +1,14 @@
-"""Whole turns in one process, on a real store."""
+"""Complete turns in one process, on a real store."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from holdfast.model.asking import Delta, Reply, Request, Restarted
 from holdfast.model.event import ModelSaid, ToolEnded, ToolStarted
 from holdfast.model.message import Text, ToolCall, text_of
-from holdfast.providers.scripted import Call, Step
+from holdfast.model.provider import Delta, ModelReply, ModelRequest, StreamRestarted
+from holdfast.providers.scripted import ScriptedCall, ScriptStep
 from tests.engine.stage import Stage, set_up
 
 
@@ -17,7 +17,7 @@ def kinds(events: list[object]) -> list[str]:
 
 
 async def test_a_turn_is_input_a_reply_and_an_end(tmp_path: Path, stages: list[Stage]) -> None:
-    stage = await set_up(tmp_path, Step(say="Hello there."))
+    stage = await set_up(tmp_path, ScriptStep(say="Hello there."))
     stages.append(stage)
     session = await stage.session()
 
@@ -34,8 +34,8 @@ async def test_a_turn_is_input_a_reply_and_an_end(tmp_path: Path, stages: list[S
 async def test_calls_are_started_and_ended_in_the_log_before_the_model_sees_their_results(
     tmp_path: Path, stages: list[Stage]
 ) -> None:
-    calls = [Call(name="mail", arguments={"to": "bo"}), Call(name="look", arguments={})]
-    stage = await set_up(tmp_path, Step(call=calls), Step(say="Done."))
+    calls = [ScriptedCall(name="mail", arguments={"to": "bo"}), ScriptedCall(name="look", arguments={})]
+    stage = await set_up(tmp_path, ScriptStep(call=calls), ScriptStep(say="Done."))
     stages.append(stage)
     session = await stage.session()
 
@@ -48,8 +48,8 @@ async def test_calls_are_started_and_ended_in_the_log_before_the_model_sees_thei
     assert [message.role for message in stage.requests[1].messages] == ["user", "assistant", "tool", "tool"]
 
 
-async def test_the_text_is_streamed_while_it_comes(tmp_path: Path, stages: list[Stage]) -> None:
-    stage = await set_up(tmp_path, Step(say="One two three four."))
+async def test_the_text_is_streamed_as_it_arrives(tmp_path: Path, stages: list[Stage]) -> None:
+    stage = await set_up(tmp_path, ScriptStep(say="One two three four."))
     stages.append(stage)
     session = await stage.session()
 
@@ -57,7 +57,7 @@ async def test_the_text_is_streamed_while_it_comes(tmp_path: Path, stages: list[
 
 
 async def test_a_second_turn_sees_the_first(tmp_path: Path, stages: list[Stage]) -> None:
-    stage = await set_up(tmp_path, Step(say="One."), Step(say="Two."))
+    stage = await set_up(tmp_path, ScriptStep(say="One."), ScriptStep(say="Two."))
     stages.append(stage)
     session = await stage.session()
 
@@ -67,13 +67,13 @@ async def test_a_second_turn_sees_the_first(tmp_path: Path, stages: list[Stage])
     assert [message.text for message in stage.requests[1].messages] == ["first", "One.", "second"]
 
 
-async def test_an_unknown_tool_and_bad_arguments_are_told_to_the_model(tmp_path: Path, stages: list[Stage]) -> None:
+async def test_an_unknown_tool_and_bad_arguments_are_reported_to_the_model(tmp_path: Path, stages: list[Stage]) -> None:
     calls = [
-        Call(name="male", arguments={}),
-        Call(name="mail", arguments={"too": 1}),
-        Call(name="mail", arguments="{half"),
+        ScriptedCall(name="male", arguments={}),
+        ScriptedCall(name="mail", arguments={"too": 1}),
+        ScriptedCall(name="mail", arguments="{half"),
     ]
-    stage = await set_up(tmp_path, Step(call=calls), Step(say="Sorry."))
+    stage = await set_up(tmp_path, ScriptStep(call=calls), ScriptStep(say="Sorry."))
     stages.append(stage)
     session = await stage.session()
 
@@ -87,7 +87,9 @@ async def test_an_unknown_tool_and_bad_arguments_are_told_to_the_model(tmp_path:
 
 
 async def test_a_broken_tool_fails_its_call_and_not_the_turn(tmp_path: Path, stages: list[Stage]) -> None:
-    stage = await set_up(tmp_path, Step(call=[Call(name="broken", arguments={})]), Step(say="It broke."))
+    stage = await set_up(
+        tmp_path, ScriptStep(call=[ScriptedCall(name="broken", arguments={})]), ScriptStep(say="It broke.")
+    )
     stages.append(stage)
     session = await stage.session()
 
@@ -97,8 +99,8 @@ async def test_a_broken_tool_fails_its_call_and_not_the_turn(tmp_path: Path, sta
     assert events[-1].outcome == "done"
 
 
-async def test_a_model_that_never_stops_calling_meets_the_limit_of_steps(tmp_path: Path, stages: list[Stage]) -> None:
-    again = Step(call=[Call(name="look", arguments={})])
+async def test_a_model_that_never_stops_calling_reaches_the_step_limit(tmp_path: Path, stages: list[Stage]) -> None:
+    again = ScriptStep(call=[ScriptedCall(name="look", arguments={})])
     stage = await set_up(tmp_path, *[again] * 10, max_steps=3)
     stages.append(stage)
     session = await stage.session()
@@ -109,10 +111,8 @@ async def test_a_model_that_never_stops_calling_meets_the_limit_of_steps(tmp_pat
     assert sum(isinstance(event, ModelSaid) for event in events) == 3
 
 
-async def test_a_step_that_takes_too_long_is_stopped_and_the_turn_ends_named(
-    tmp_path: Path, stages: list[Stage]
-) -> None:
-    stage = await set_up(tmp_path, Step(hang=True), step_seconds=0.2)
+async def test_a_step_that_takes_too_long_is_stopped_and_the_turn_names_it(tmp_path: Path, stages: list[Stage]) -> None:
+    stage = await set_up(tmp_path, ScriptStep(hang=True), step_seconds=0.2)
     stages.append(stage)
     session = await stage.session()
 
@@ -127,7 +127,7 @@ async def test_a_step_that_takes_too_long_is_stopped_and_the_turn_ends_named(
 async def test_a_provider_that_fails_ends_the_turn_with_its_code_and_the_next_turn_works(
     tmp_path: Path, stages: list[Stage], code: str
 ) -> None:
-    stage = await set_up(tmp_path, Step(fail=code), Step(say="Better."))  # type: ignore[arg-type]
+    stage = await set_up(tmp_path, ScriptStep(fail=code), ScriptStep(say="Better."))  # type: ignore[arg-type]
     stages.append(stage)
     session = await stage.session()
 
@@ -138,8 +138,8 @@ async def test_a_provider_that_fails_ends_the_turn_with_its_code_and_the_next_tu
     assert again[-1].outcome == "done"
 
 
-async def test_a_reply_cut_off_keeps_what_was_said_as_partial(tmp_path: Path, stages: list[Stage]) -> None:
-    stage = await set_up(tmp_path, Step(say="One two three", cut_after=2), Step(say="Whole."))
+async def test_an_interrupted_reply_is_kept_as_partial(tmp_path: Path, stages: list[Stage]) -> None:
+    stage = await set_up(tmp_path, ScriptStep(say="One two three", cut_after=2), ScriptStep(say="Whole."))
     stages.append(stage)
     session = await stage.session()
 
@@ -152,10 +152,10 @@ async def test_a_reply_cut_off_keeps_what_was_said_as_partial(tmp_path: Path, st
 
 
 async def test_servers_that_reuse_call_ids_do_not_confuse_the_log(tmp_path: Path, stages: list[Stage]) -> None:
-    async def ask(request: Request) -> AsyncIterator[Delta | Restarted | Reply]:
+    async def ask(request: ModelRequest) -> AsyncIterator[Delta | StreamRestarted | ModelReply]:
         asked = sum(message.role == "assistant" for message in request.messages)
         calls = (ToolCall("call_0", "look"), ToolCall("call_0", "look")) if asked < 2 else ()
-        yield Reply(parts=(Text("Hm."), *calls), model="m", finish="stop")
+        yield ModelReply(parts=(Text("Hm."), *calls), model="m", finish="stop")
 
     stage = await set_up(tmp_path, ask=ask)
     stages.append(stage)

@@ -8,13 +8,13 @@ import pytest
 
 from holdfast.model.errors import DiskFull
 from holdfast.model.event import ToolStarted, UserSaid
-from holdfast.providers.scripted import Call, Step
+from holdfast.providers.scripted import ScriptedCall, ScriptStep
 from tests.engine.stage import Stage, set_up
 from tests.engine.well_formed import assert_well_formed
 
 
 class FullAt:
-    """Passes everything through but the nth write, for which there is no room."""
+    """Passes everything through except the nth write, which fails with a full disk."""
 
     def __init__(self, inner: Any, nth: int) -> None:
         self._inner = inner
@@ -33,25 +33,25 @@ class FullAt:
 
 
 STEPS = (
-    Step(call=(Call(name="mail", arguments={"to": "bo"}),)),
-    Step(say="Sent."),
-    Step(say="Here."),
-    Step(say="Here."),
+    ScriptStep(call=(ScriptedCall(name="mail", arguments={"to": "bo"}),)),
+    ScriptStep(say="Sent."),
+    ScriptStep(say="Here."),
+    ScriptStep(say="Here."),
 )
 
 
 @pytest.mark.parametrize("nth", range(1, 6))
-async def test_promise_4_a_write_that_fails_in_mid_turn_is_told_and_the_next_turn_works(
+async def test_promise_4_a_write_that_fails_during_a_turn_is_reported_and_the_next_turn_works(
     tmp_path: Path, stages: list[Stage], nth: int
 ) -> None:
     stages.append(stage := await set_up(tmp_path, *STEPS))
     session = await stage.session()
     failing = FullAt(stage.database, nth)
-    object.__setattr__(stage.engine.ground, "database", failing)
+    object.__setattr__(stage.engine.services, "database", failing)
 
     with pytest.raises(DiskFull):
         await stage.play(session.id, "Mail Bo")
-        assert not failing.failed, "the caller was not told"
+        assert not failing.failed, "the caller got no error"
         raise DiskFull("the turn has fewer writes")
     after = await stage.play(session.id, "Are you there?")
 
@@ -61,6 +61,6 @@ async def test_promise_4_a_write_that_fails_in_mid_turn_is_told_and_the_next_tur
     sent = stage.mailer.outbox.read_text().count("bo") if stage.mailer.outbox.exists() else 0
     assert sent <= 1
     if sent:
-        assert any(isinstance(event, ToolStarted) for event in events), "it acted only after saying so"
+        assert any(isinstance(event, ToolStarted) for event in events), "it acted only after the start was recorded"
     if nth == 1:
         assert sum(isinstance(event, UserSaid) for event in events) == 1, "what was not saved is not there"

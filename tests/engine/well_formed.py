@@ -1,4 +1,4 @@
-"""What must be true of every log, whatever happened to the process that wrote it."""
+"""The invariants of every log, whatever happened to the process that wrote it."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from holdfast.model.message import ToolCall
 def assert_well_formed(events: Sequence[Event]) -> None:
     """Each call has exactly one result before the model speaks again; turns do not overlap; every turn ends once.
 
-    A turn that ends with calls for its client to run names just those; they have their results when the next one begins.
+    A turn that ends with calls for its client names exactly those; they have their results when the next one starts.
     """
     owed: list[str] = []
     turn: str | None = None

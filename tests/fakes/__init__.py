@@ -1,1 +1,1 @@
-"""Stand-ins written by hand, for what cannot be had for real."""
+"""Hand-written fakes of what tests cannot use for real."""

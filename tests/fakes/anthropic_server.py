@@ -1,7 +1,7 @@
-"""A stand-in for the Anthropic API on a loopback port, written from its public reference; it checks what it is sent.
+"""A fake of the Anthropic API on a loopback port, written from its public reference; it validates requests.
 
-It binds thinking to what stood before it, as newer models do: the signature it gives is a hash of the system text,
-the tools and the messages, and a block that comes back behind anything else is refused.
+It binds thinking to the content before it, as newer models do: its signature is a hash of the system text,
+the tools and the messages, and a block that is sent back after other content is refused.
 """
 
 import base64
@@ -121,7 +121,7 @@ def call(*made: tuple[str, str, str], text: str = "", finish: str = "tool_use") 
 
 
 def think(thought: str, *then: list[Json], finish: str = "end_turn") -> Act:
-    """Think, with a signature that binds the thought to this request, and one redacted thought; then these blocks."""
+    """Stream thinking with a signature for this request, and redacted thinking; then these blocks."""
 
     async def act(exchange: Exchange) -> None:
         signature = binding(exchange.body, exchange.body["messages"])
@@ -158,7 +158,7 @@ async def _send(exchange: Exchange, *events: Json) -> None:
 
 
 def binding(body: Json, before: list[Json]) -> str:
-    """A hash of all that stands before a thought; breakpoints of the cache do not count."""
+    """A hash of everything before a thinking block; cache breakpoints do not count."""
     bound = _unmarked([body.get("system"), body.get("tools"), before])
     return hashlib.sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""A messaging platform in memory: people write into chats, the agent's messages arrive, and both can go wrong."""
+"""A messaging platform in memory, with failures in both directions."""
 
 import asyncio
 import json
@@ -8,41 +8,41 @@ from pathlib import Path
 
 from holdfast.gateway.port import (
     Attachment,
-    Fate,
+    DeliveryResult,
+    DeliveryUnknown,
+    InboundPort,
     Incoming,
-    Inlet,
-    Later,
-    Limits,
-    Never,
-    Options,
     Outgoing,
     Platform,
+    PlatformLimits,
+    PlatformOptions,
+    Rejected,
+    RetryLater,
     Sent,
-    TooLarge,
-    Unsure,
 )
 from holdfast.model.times import Clock
+from holdfast.safe_fetch import TooLarge
 
 
 class FakeChannel:
-    """What lives on when the connection, or the program behind it, does not."""
+    """The state of the platform, which survives connections and programs."""
 
     def __init__(self, **limits: object) -> None:
-        self.limits = Limits(**{"text": 200, **limits})  # type: ignore[arg-type]
+        self.limits = PlatformLimits(**{"text": 200, **limits})  # type: ignore[arg-type]
         self.posted: asyncio.Queue[str | bytes] = asyncio.Queue()
         self.acknowledged: list[str | bytes] = []
         self.arrived: list[Outgoing] = []
         self.shown: dict[str, list[str]] = {}
-        """The texts that each message had, one after another."""
+        """The successive texts of each message."""
         self.keys: dict[str, str] = {}
         self.typed: list[str] = []
-        self.fates: list[Fate] = []
-        """What the next sends come to, one after another; an Unsure one arrives."""
+        self.results: list[DeliveryResult] = []
+        """The results of the next sends; one with an unknown result arrives."""
         self.files: dict[str, bytes] = {}
         self.news = asyncio.Condition()
 
     async def say(self, text: str, **more: object) -> str:
-        """Somebody writes; the id of the message."""
+        """Post a message of a person; return its id."""
         message = str(more.pop("message", f"m{self.posted.qsize()}-{len(self.acknowledged)}-{text[:20]}"))
         payload = {"chat": "c1", "message": message, "person": "alice", "text": text, **more}
         await self.posted.put(json.dumps(payload))
@@ -53,7 +53,7 @@ class FakeChannel:
         return [self.shown[self.keys[one.key]][-1] if one.key in self.keys else one.text for one in self.arrived]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something is so."""
+        """Wait until the condition holds."""
         async with asyncio.timeout(20), self.news:
             await self.news.wait_for(holds)
 
@@ -67,11 +67,11 @@ class FakeConnection:
         self._channel = channel
         self.limits = channel.limits
 
-    async def receive(self, inlet: Inlet, position: str) -> None:
-        await inlet.connected()
+    async def receive(self, intake: InboundPort, position: str) -> None:
+        await intake.report_connected()
         while True:
             payload = await self._channel.posted.get()
-            await inlet.take([payload], position=str(len(self._channel.acknowledged) + 1))
+            await intake.take([payload], position=str(len(self._channel.acknowledged) + 1))
             self._channel.acknowledged.append(payload)
             await self._channel.changed()
 
@@ -80,10 +80,10 @@ class FakeConnection:
         files = tuple(Attachment(**one) for one in given.pop("attachments", ()))
         return Incoming(**given, attachments=files)
 
-    async def send(self, message: Outgoing) -> Fate:
-        fate = self._channel.fates.pop(0) if self._channel.fates else None
-        if isinstance(fate, Later | Never):
-            return fate
+    async def send(self, message: Outgoing) -> DeliveryResult:
+        result = self._channel.results.pop(0) if self._channel.results else None
+        if isinstance(result, RetryLater | Rejected):
+            return result
         if self.limits.keyed and message.key in self._channel.keys:
             return Sent(self._channel.keys[message.key])
         remote = f"r{len(self._channel.arrived) + 1}"
@@ -91,9 +91,9 @@ class FakeConnection:
         self._channel.keys[message.key] = remote
         self._channel.shown[remote] = [message.text]
         await self._channel.changed()
-        return fate if isinstance(fate, Unsure) else Sent(remote)
+        return result if isinstance(result, DeliveryUnknown) else Sent(remote)
 
-    async def edit(self, chat: str, remote: str, text: str) -> Fate:
+    async def edit(self, chat: str, remote: str, text: str) -> DeliveryResult:
         self._channel.shown[remote].append(text)
         await self._channel.changed()
         return Sent(remote)
@@ -108,9 +108,9 @@ class FakeConnection:
         target.write_bytes(content)
 
 
-def connecting(channel: FakeChannel) -> Callable[[Options, Clock], object]:
+def connecting(channel: FakeChannel) -> Callable[[PlatformOptions, Clock], object]:
     @asynccontextmanager
-    async def connect(options: Options, clock: Clock) -> AsyncIterator[Platform]:
+    async def connect(options: PlatformOptions, clock: Clock) -> AsyncIterator[Platform]:
         yield FakeConnection(channel)
 
     return connect

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that only the test moves."""
 
 from holdfast.model.times import SECOND
 
@@ -15,10 +15,10 @@ class FakeClock:
         return self._monotonic
 
     def pass_seconds(self, seconds: float) -> None:
-        """Time goes by."""
+        """Let time pass."""
         self._now += int(seconds * SECOND)
         self._monotonic += seconds
 
     def set_by(self, seconds: float) -> None:
-        """Somebody sets the wall clock; real time does not move."""
+        """Set the wall clock; the monotonic time does not change."""
         self._now += int(seconds * SECOND)

@@ -1,13 +1,13 @@
-"""A database that dies around its nth commit, and stays dead: what a killed process leaves behind."""
+"""A database that dies around its nth commit and stays dead, like a killed process."""
 
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Literal
 
-from holdfast.store.database import Database
+from holdfast.store.database import Database, Unsubscribe
 
 
 class Crash(BaseException):
-    """Not an Exception: nothing in the program may catch it and carry on."""
+    """Not an Exception: nothing in the program may catch it and continue."""
 
 
 class CrashingDatabase:
@@ -33,8 +33,14 @@ class CrashingDatabase:
         self._refuse_if_dead()
         return await self._inner.read(work, *args, **kwargs)
 
+    def subscribe(self, topic: str, callback: Callable[[], object]) -> Unsubscribe:
+        return self._inner.subscribe(topic, callback)
+
     def listen(self, topic: str) -> AsyncGenerator[None, None]:
         return self._inner.listen(topic)
+
+    def damage(self) -> str | None:
+        return self._inner.damage()
 
     async def close(self) -> None:
         await self._inner.close()

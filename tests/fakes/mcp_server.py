@@ -1,4 +1,4 @@
-"""A real MCP server to test against: `mcp_server.py FOLDER stdio|PORT [legacy]`. Its deeds are files in the folder."""
+"""A real MCP server to test against: `mcp_server.py FOLDER stdio|PORT [legacy]`. It records its calls as files in the folder."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ async def remember(context, call_next):
 
 
 def without_the_new_protocol(app):
-    """The protocol of before 2026, with sessions and pings: the question for the new one is not understood."""
+    """The protocol before 2026, with sessions and pings: it rejects the handshake of the new one."""
 
     async def filtered(scope, receive, send):
         if (b"mcp-method", b"server/discover") in scope.get("headers", ()):
@@ -119,6 +119,16 @@ def picture() -> Image:
 def odd() -> str:
     """Has a name that no provider accepts."""
     return "odd"
+
+
+@server.resource("note://first", description="The first note.")
+def first_note() -> str:
+    return "buy milk"
+
+
+@server.prompt(description="Reviews a text.")
+def review(text: str) -> str:
+    return f"Please review: {text}"
 
 
 mark("starts", os.getpid())

@@ -1,8 +1,9 @@
-"""A stand-in for the OpenAI API on a loopback port, written from its public reference; it checks what it is sent.
+"""A fake of the OpenAI API on a loopback port, written from its public reference; it validates requests.
 
-A test says what happens next by appending acts to `acts`; without any, `usual` answers. Run by itself it prints its
-port and goes on until it is stopped: to `use tool NAME {json}` lines of the newest message of the user it replies
-with those calls, and to their results, and to everything else, with a short text.
+A test defines what happens next by appending to `acts`; without any, `usual` answers. Run by itself it prints its
+port and runs until it is stopped: to `use tool NAME {json}` lines of the newest user message it replies
+with those calls, and to their results, and to everything else, with a short text. The first reply to a message that
+begins with `hang once` never ends.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from typing import Any, Self
 Json = dict[str, Any]
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 USE_TOOL = re.compile(r"^use tool (\S+)[ \t]*(.*)$", re.MULTILINE)
+HANG_ONCE = "hang once"
 USAGE = {
     "prompt_tokens": 11,
     "completion_tokens": 7,
@@ -27,7 +29,7 @@ USAGE = {
 
 
 class Exchange:
-    """One request and what is answered to it."""
+    """Handles one request."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Json, body: Json) -> None:
         self._reader = reader
@@ -63,7 +65,7 @@ class Exchange:
         self._writer.close()
 
     async def until_left(self) -> None:
-        """Say nothing until the client goes away."""
+        """Send nothing until the client disconnects."""
         await self._reader.read()
 
     def _head(self, status: int, headers: dict[str, str]) -> None:
@@ -75,7 +77,7 @@ Act = Callable[[Exchange], Awaitable[None]]
 
 
 class HttpServer:
-    """Accepts requests, keeps them, and plays one act for each."""
+    """Accepts and records requests, and runs one act for each."""
 
     path = ""
 
@@ -84,7 +86,7 @@ class HttpServer:
         self.requests: list[Json] = []
         self.headers: list[Json] = []
         self.left = asyncio.Event()
-        """Set when a client went away from a server that kept silent."""
+        """Set when a client disconnected from the silent server."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -112,7 +114,7 @@ class HttpServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def complaint(self, body: Json) -> str | None:
-        """What the vendor would find wrong with the request."""
+        """The vendor's error for the request, if any."""
         raise NotImplementedError
 
     async def refuse(self, exchange: Exchange, complaint: str) -> None:
@@ -128,7 +130,7 @@ class HttpServer:
         try:
             await self._serve(reader, writer)
         except ConnectionError:
-            # The client left in mid-answer, which some tests are about.
+            # The client disconnected during the response, which some tests do.
             self.left.set()
         finally:
             self._tasks.discard(task)
@@ -153,16 +155,23 @@ class HttpServer:
 class OpenAiServer(HttpServer):
     path = "/v1/chat/completions"
 
-    def __init__(self, pause_seconds: float = 0.0, record: Path | None = None) -> None:
+    def __init__(
+        self, pause_seconds: float = 0.0, record: Path | None = None, refused: str = "", calls: str = ""
+    ) -> None:
         super().__init__()
+        self._refused = refused
+        self._calls = calls
         self._pause_seconds = pause_seconds
         self._record = record
+        self._hung: set[str] = set()
 
     @property
     def url(self) -> str:
         return f"http://{self.host}/v1"
 
     def complaint(self, body: Json) -> str | None:
+        if self._refused and self._refused in json.dumps(body["messages"]):
+            return f"The prompt was flagged: {self._refused}"
         return complaint(body)
 
     async def refuse(self, exchange: Exchange, complaint: str) -> None:
@@ -176,7 +185,18 @@ class OpenAiServer(HttpServer):
         newest = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=-1)
         words = _words(messages[newest]["content"]) if newest >= 0 else ""
         results = [_words(message["content"]) for message in messages[newest + 1 :] if message["role"] == "tool"]
+        if words.startswith("halves"):
+            halves = ("\ud83d", "\ude00 is one sign, ", "\ud83d is none; ", "last \ud83d")
+            chunks = [chunk({"content": half}) for half in halves]
+            await stream(*chunks, chunk(finish="stop"), usage_chunk(USAGE))(exchange)
+            return
+        if words.startswith(HANG_ONCE) and words not in self._hung:
+            self._hung.add(words)
+            await hang(self, chunk({"content": "You "}))(exchange)
+            return
         wanted = USE_TOOL.findall(words)
+        if self._calls in [tool["function"]["name"] for tool in exchange.body.get("tools", ())]:
+            wanted = [(self._calls, "{}")]
         if wanted and not results:
             place = len(messages)
             made = [(f"call_{place}_{n}", name, text.strip() or "{}") for n, (name, text) in enumerate(wanted)]
@@ -232,7 +252,7 @@ def say(text: str, *, before: tuple[Json, ...] = (), finish: str = "stop", pause
 
 
 def call(*made: tuple[str, str, str], finish: str = "tool_calls") -> Act:
-    """Stream calls: id, name and arguments, these in two pieces."""
+    """Stream calls: id, name and arguments, the latter in two chunks."""
     chunks = []
     for n, (id, name, text) in enumerate(made):
         opening = {"index": n, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
@@ -262,7 +282,7 @@ def break_off(*chunks: object) -> Act:
 
 
 def hang(server: HttpServer, *chunks: object) -> Act:
-    """Send these chunks and then nothing, until the client leaves."""
+    """Send these chunks and then nothing, until the client disconnects."""
 
     async def act(exchange: Exchange) -> None:
         if chunks:
@@ -373,8 +393,10 @@ async def _main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--pause-seconds", type=float, default=0.0, help="between two pieces of a text")
     parser.add_argument("--record", type=Path, help="append each request to this file, one JSON document a line")
+    parser.add_argument("--refuse", default="", help="refuse every request whose messages hold this text")
+    parser.add_argument("--call", default="", help="call this tool whenever a request offers it")
     given = parser.parse_args()
-    server = await OpenAiServer(given.pause_seconds, given.record).start(given.port)
+    server = await OpenAiServer(given.pause_seconds, given.record, given.refuse, given.call).start(given.port)
     print(server.port, flush=True)
     await asyncio.Event().wait()
 

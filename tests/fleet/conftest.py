@@ -1,4 +1,4 @@
-"""A store in a real PostgreSQL, and workers that are gone at the end of the test, whatever became of them."""
+"""A store in a real PostgreSQL, and workers that are always ended with the test."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,12 +12,12 @@ from tests.postgres.cluster import cluster
 from tests.postgres.conftest import durable  # noqa: F401 - a server that can be killed, for these tests too
 
 NewWorker = Callable[..., Worker]
-NewCrowd = Callable[..., Talking]
+NewLoad = Callable[..., Talking]
 
 
 @pytest.fixture
 def store() -> str:
-    """The address of an empty database."""
+    """The URL of an empty database."""
     return cluster().new_database()
 
 
@@ -40,12 +40,12 @@ def new_worker(stack: ExitStack, tmp_path: Path) -> NewWorker:
 
 
 @pytest.fixture
-def new_crowd(stack: ExitStack) -> NewCrowd:
-    """Starts a crowd that talks to these addresses."""
+def new_load(stack: ExitStack) -> NewLoad:
+    """Starts a load generator for these addresses."""
 
     def start(*urls: str, **more: Any) -> Talking:
-        crowd = Talking(urls, **more)
-        stack.callback(crowd.close)
-        return crowd
+        load = Talking(urls, **more)
+        stack.callback(load.close)
+        return load
 
     return start

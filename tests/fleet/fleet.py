@@ -1,4 +1,4 @@
-"""Workers on several machines over one store, crowds that talk to them, and what must be true afterwards."""
+"""Workers on several machines over one store, load generators, and what must hold afterwards."""
 
 import json
 import os
@@ -16,20 +16,23 @@ import msgspec
 from holdfast.model.entry import Entry
 from holdfast.model.event import ModelSaid, UserSaid
 from holdfast.model.message import text_of
-from holdfast.store import log, sessions
 from holdfast.store.database import Transaction
-from holdfast.store.postgres import open_postgres
+from holdfast.store.repos import log, sessions
+from holdfast.torture.scratch_store import open_url
 from tests.crash.programs import Hung, Process, wait_until
 from tests.engine.well_formed import assert_well_formed
-from tests.fleet.crowd import Orders, Told, answers
+from tests.fleet.load import LoadReport, Orders, answers
 
 KEY = "hfk-for-the-fleet-only"
 QUICK = {"heartbeat_seconds": 1, "stale_seconds": 10, "sweep_seconds": 2}
-"""A worker that is silent is dead after ten seconds, so that those who wait for a death need not wait longer."""
+"""A silent worker is dead after ten seconds, which keeps the tests short."""
 
 
 class Worker:
-    """`holdfast serve` on a machine of that name. `where` are the words that take a command to that machine."""
+    """`holdfast serve` on a machine of that name. `where` is a command prefix that runs a command on that machine.
+
+    `serve` has further options of the command.
+    """
 
     def __init__(
         self,
@@ -44,10 +47,12 @@ class Worker:
         model: str = "scripted:tools",
         api: dict[str, object] | None = None,
         liveness: dict[str, float] | None = None,
+        serve: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.home = folder / name
         self._host = host
+        self._serve = serve
         self._words = [*where, "env", f"HOLDFAST_STORE={store}", *environment]
         self.home.mkdir(parents=True, exist_ok=True)
         sections = {"api": {"key": KEY, **(api or {})}, "liveness": liveness or {}, "agent": {"approvals": "allow"}}
@@ -61,12 +66,12 @@ class Worker:
 
     def start(self) -> None:
         command = [*self._words, sys.executable, "-m", "tests.fleet.host", self.name, "--home", str(self.home), "serve"]
-        self.process = Process(*command, "--host", self._host, "--port", str(self.port))
+        self.process = Process(*command, "--host", self._host, "--port", str(self.port), *self._serve)
         self.process.__enter__()
-        if not self.process.wait_for_words("Holdfast serves at"):
-            raise Hung(f"{self.name} did not start: {self.process.complaints}")
-        found = re.search(r"http://\S+:(\d+);", self.process.words)
-        assert found is not None, self.process.words
+        if not self.process.wait_for_output("Holdfast is listening on"):
+            raise Hung(f"{self.name} did not start: {self.process.stderr}")
+        found = re.search(r"http://\S+:(\d+);", self.process.stdout)
+        assert found is not None, self.process.stdout
         self.port = int(found[1])
 
     @property
@@ -78,10 +83,10 @@ class Worker:
         return httpx.Client(base_url=self.url, headers=headers, **{"timeout": 60, **options})
 
     def stop(self) -> None:
-        """As a supervisor does it before it starts another."""
+        """Like a supervisor before it starts another."""
         os.kill(self.process.pid, signal.SIGTERM)
         code = self.process.wait(120)
-        assert code == 0, f"{self.name} ended with {code}: {self.process.complaints}"
+        assert code == 0, f"{self.name} ended with {code}: {self.process.stderr}"
 
     def restart(self) -> None:
         self.process.__exit__(None, None, None)
@@ -92,70 +97,70 @@ class Worker:
 
 
 class Talking:
-    """A crowd under way."""
+    """A running load generator."""
 
     def __init__(self, urls: Iterable[str], *, talkers: int = 6, where: Sequence[str] = (), **more: Any) -> None:
         orders = Orders(list(urls), KEY, talkers, **more)
-        self.process = Process(*where, sys.executable, "-m", "tests.fleet.crowd", msgspec.json.encode(orders).decode())
+        self.process = Process(*where, sys.executable, "-m", "tests.fleet.load", msgspec.json.encode(orders).decode())
 
     @property
     def answers(self) -> int:
-        return self.process.words.count("\n")
+        return self.process.stdout.count("\n")
 
     def wait_for_more(self, more: int) -> None:
-        """Until so many more requests were answered."""
+        """Wait until that many more requests were answered."""
         goal = self.answers + more
 
         def reached() -> bool:
-            assert not self.process.complaints, self.process.complaints
+            assert not self.process.stderr, self.process.stderr
             return self.answers >= goal
 
         wait_until(reached, f"{more} more answers, beside {self.answers}")
 
-    def finish(self) -> Told:
-        self.process.tell("")
+    def finish(self) -> LoadReport:
+        self.process.send("")
         code = self.process.wait(180)
-        assert code == 0, self.process.complaints
-        [line] = [line for line in self.process.words.splitlines() if line.startswith("told ")]
-        return msgspec.json.decode(line.removeprefix("told "), type=Told)
+        assert code == 0, self.process.stderr
+        [line] = [line for line in self.process.stdout.splitlines() if line.startswith("report ")]
+        return msgspec.json.decode(line.removeprefix("report "), type=LoadReport)
 
     def close(self) -> None:
         self.process.__exit__(None, None, None)
 
 
-async def logs_of(store: str, told: Told) -> dict[str, list[Entry]]:
-    """The log of each talker's session, proved whole by count and hash."""
-    database = await open_postgres(store)
+async def logs_of(store: str, report: LoadReport) -> dict[str, list[Entry]]:
+    """The log of each client's session, verified by count and hash."""
+    database = await open_url(store)
 
     def whole(tx: Transaction, session_id: str) -> list[Entry]:
-        return log.read_whole(tx, sessions.get(tx, session_id))
+        return log.read_complete(tx, sessions.get(tx, session_id))
 
     try:
-        return {name: await database.read(whole, session_id) for name, session_id in told.sessions.items()}
+        return {name: await database.read(whole, session_id) for name, session_id in report.sessions.items()}
     finally:
         await database.close()
 
 
-async def hold_against(told: Told, store: str) -> dict[str, list[Entry]]:
-    """What was answered is in the logs, once and in order, and nothing else is; the logs."""
-    assert told.wrong == []
-    assert all(told.said.values()), "everybody was answered"
-    found = await logs_of(store, told)
+async def hold_against(report: LoadReport, store: str) -> dict[str, list[Entry]]:
+    """Check that the logs have exactly the answered messages, once and in order; returns the logs."""
+    assert report.wrong == []
+    assert all(report.said.values()), "every request was answered"
+    found = await logs_of(store, report)
     for name, entries in found.items():
         events = [entry.event for entry in entries]
         assert_well_formed(events)
         said = [text_of(event.parts).partition("\n")[0] for event in events if isinstance(event, UserSaid)]
-        assert said == told.said[name], "nothing lost, nothing doubled"
+        assert said == report.said[name], "nothing lost, nothing doubled"
         replies = [text_of(e.parts) for e in events if isinstance(e, ModelSaid) and not e.partial and text_of(e.parts)]
         assert len(replies) == len(said), "each has one answer"
         assert all(answers(reply, word) for reply, word in zip(replies, said, strict=True))
     return found
 
 
-def hold_effects_against(told: Told, file: Path) -> None:
-    """Each turn has acted once; one whose worker died while it acted may have, and that was said."""
+def hold_effects_against(report: LoadReport, file: Path) -> None:
+    """Each turn has acted once, except those reported as unknown because their worker died meanwhile."""
     done = Counter(file.read_text().split())
     assert set(done.values()) == {1}, f"acted twice: {[word for word, times in done.items() if times > 1]}"
-    everything = {word for words in told.said.values() for word in words}
+    everything = {word for words in report.said.values() for word in words}
     assert set(done) <= everything
-    assert everything - set(done) <= set(told.unknown)
+    assert everything - set(done) <= set(report.unknown)

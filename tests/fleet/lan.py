@@ -1,9 +1,9 @@
-"""Machines and the lines between them, for tests that cut some.
+"""Machines and the network between them, for tests that interrupt it.
 
-Where the kernel allows it, each machine is a network namespace with an address of its own on two switches: one to the
-databases, one to the clients. A line is cut at the switch, so that nobody is told. Where namespaces are refused, the
-machines are names for ports of this one, and each way from one to another is a proxy in this process that holds up what
-it carries. Both do the same to the programs: nothing comes through, and nothing says so.
+If the kernel allows it, each machine is a network namespace with its own address on two switches: one to the
+databases, one to the clients. A link is cut at the switch, so that neither side gets an error. Without namespaces, the
+machines are names for ports of this one, and each link is a proxy in this process that holds back what
+it carries. Both have the same effect on the programs: no data arrives, and no error is reported.
 """
 
 import os
@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from tests.fleet.wire import Wire
+from tests.fleet.faulty_proxy import FaultyProxy
 
 Net = Literal["inner", "outer"]
 """The databases' switch, and the clients'."""
@@ -21,19 +21,19 @@ SUBNET = {"inner": "10.77.0", "outer": "10.77.1"}
 
 class Lan(Protocol):
     how: str
-    """In words, for whoever reads the output of the tests."""
+    """A description for the output of the tests."""
 
     def add(self, name: str, *nets: Net) -> None:
         """One more machine, on these switches."""
 
     def where(self, name: str) -> Sequence[str]:
-        """The words that make a program run on the machine."""
+        """A command prefix that runs a program on the machine."""
 
     def bind(self, name: str, net: Net, port: int) -> tuple[str, int]:
         """Where a program of the machine is to listen; `port` is the usual one."""
 
     def reach(self, source: str, target: str, net: Net, port: int) -> tuple[str, int]:
-        """Where a program of one machine finds what listens on another. As source, `*` is anybody."""
+        """Where a program of one machine finds what listens on another. As source, `*` is any machine."""
 
     def cut(self, name: str) -> None:
         """From now on nothing passes between the machine and the inner switch."""
@@ -50,7 +50,7 @@ def _ip(*words: str) -> None:
 
 
 class Namespaces:
-    """Machines that are network namespaces. Raises OSError where the kernel refuses."""
+    """Machines that are network namespaces. Raises OSError if the kernel refuses."""
 
     def __init__(self) -> None:
         self.how = "network namespaces"
@@ -105,12 +105,12 @@ class Namespaces:
 
 
 class Loopback:
-    """Machines that are ports of this one, with a proxy for each way between two of them."""
+    """Machines that are ports of this one, with a proxy for each link between two of them."""
 
     def __init__(self, reason: str) -> None:
         self.how = f"proxies on this machine, because namespaces are refused ({reason})"
         self._ports: dict[tuple[str, Net, int], int] = {}
-        self._wires: dict[tuple[str, str, Net, int], Wire] = {}
+        self._wires: dict[tuple[str, str, Net, int], FaultyProxy] = {}
 
     def add(self, name: str, *nets: Net) -> None:
         pass
@@ -130,27 +130,27 @@ class Loopback:
             return self.bind(target, net, port)
         way = (source, target, net, port)
         if way not in self._wires:
-            self._wires[way] = Wire(self.bind(target, net, port))
+            self._wires[way] = FaultyProxy(self.bind(target, net, port))
         return self._wires[way].address
 
-    def _of(self, name: str) -> list[Wire]:
-        return [wire for (source, target, net, _), wire in self._wires.items() if name in (source, target)]
+    def _of(self, name: str) -> list[FaultyProxy]:
+        return [proxy for (source, target, net, _), proxy in self._wires.items() if name in (source, target)]
 
     def cut(self, name: str) -> None:
-        for wire in self._of(name):
-            wire.hold_up()
+        for proxy in self._of(name):
+            proxy.hold_up()
 
     def mend(self, name: str) -> None:
-        for wire in self._of(name):
-            wire.let_through()
+        for proxy in self._of(name):
+            proxy.let_through()
 
     def close(self) -> None:
-        for wire in self._wires.values():
-            wire.close()
+        for proxy in self._wires.values():
+            proxy.close()
 
 
 def build(*, namespaces: bool = True) -> Lan:
-    """The machines as well as they can be had here."""
+    """The best machines that this host supports."""
     if not namespaces:
         return Loopback("the test asks for it")
     try:

@@ -1,4 +1,4 @@
-"""A pair of PostgreSQL servers that Patroni keeps, with etcd as its memory and synchronous replication."""
+"""A pair of PostgreSQL servers managed by Patroni, with etcd and synchronous replication."""
 
 import json
 import os
@@ -21,14 +21,14 @@ from tests.postgres.cluster import binaries
 
 NODES = ("db1", "db2")
 MEMORY = "etcd"
-PATIENCE = 90.0
+TIMEOUT = 90.0
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
 TTL = {"ttl": 10, "loop_wait": 1, "retry_timeout": 4}
-"""A leader that is silent for ten seconds has lost its place."""
+"""A leader that is silent for ten seconds loses its role."""
 
 
 def _as_postgres() -> list[str]:
-    """The words that make a program run as the server's user and end with this process."""
+    """A command prefix that runs a program as the server's user and ends it with this process."""
     words = ["setpriv", "--pdeathsig", "SIGTERM"]
     if os.geteuid() == 0:
         account = pwd.getpwnam("postgres")
@@ -37,7 +37,7 @@ def _as_postgres() -> list[str]:
 
 
 class Node:
-    """One of the two: a server and its keeper."""
+    """One of the two nodes: a server and its Patroni."""
 
     def __init__(self, lan: Lan, folder: Path, name: str) -> None:
         self.name = name
@@ -102,7 +102,7 @@ class Node:
         return f"postgresql://postgres@/postgres?host={self._folder}&port={port}&connect_timeout=5"
 
     def ask(self, sql: str) -> str | None:
-        """The first value of the answer; None if nobody answers."""
+        """The first value of the result; None if no server answers."""
         try:
             with psycopg.connect(self.url, autocommit=True) as link:
                 row = link.execute(sql.encode()).fetchone()
@@ -115,14 +115,14 @@ class Node:
         return self.ask("SELECT NOT pg_is_in_recovery()") == "True"
 
     def roles(self) -> dict[str, str]:
-        """The role and state of each node, as the keepers have agreed on them."""
+        """The role and state of each node, according to Patroni."""
         command = [*self._lan.where(self.name), "/usr/bin/patronictl", "-c", str(self._config), "list", "-f", "json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=TIMEOUT)
         members = json.loads(done.stdout) if done.returncode == 0 else []
         return {member["Member"]: f"{member['Role']} {member['State']}" for member in members}
 
     def kill(self) -> None:
-        """As if the power had gone: the keeper and the server with all its children, at once and without a word."""
+        """Like a power cut: kill Patroni and the server with all its children at once."""
         assert self._patroni is not None
         found = [psutil.Process(self._patroni.pid)]
         with suppress(FileNotFoundError, psutil.NoSuchProcess, ValueError):
@@ -135,8 +135,8 @@ class Node:
         for one in everybody:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
-        self._patroni.wait(PATIENCE)
-        psutil.wait_procs(everybody, timeout=PATIENCE)
+        self._patroni.wait(TIMEOUT)
+        psutil.wait_procs(everybody, timeout=TIMEOUT)
         self._patroni = None
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class Node:
             self.kill()
 
     def said(self) -> str:
-        """The end of what it and its keeper said, for whoever must find out what went wrong."""
+        """The end of its logs, for debugging."""
         log = self._folder / "log"
         return log.read_text()[-3000:] if log.exists() else ""
 
@@ -154,7 +154,7 @@ def _at(address: tuple[str, int]) -> str:
 
 
 class Pair:
-    """Both nodes and their memory. Must be closed."""
+    """Both nodes and etcd. Must be closed."""
 
     def __init__(self, lan: Lan) -> None:
         for program in ("patroni", "etcd"):
@@ -180,7 +180,9 @@ class Pair:
             return subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
 
     def start(self) -> None:
-        wait_until(self._remembers, "etcd has agreed with itself on its version", PATIENCE)  # no keeper starts before
+        wait_until(
+            self._remembers, "etcd has agreed with itself on its version", TIMEOUT
+        )  # Patroni does not start before
         for node in self.nodes:
             node.start()
         self.wait_for_both()
@@ -195,14 +197,14 @@ class Pair:
     @property
     def leader(self) -> Node:
         found = [node for node in self.nodes if node.leads]
-        assert found, "nobody leads"
+        assert found, "there is no leader"
         return found[0]
 
     def other(self, node: Node) -> Node:
         return self.nodes[1 - self.nodes.index(node)]
 
     def wait_for_both(self) -> None:
-        """Until one leads and the other has all that is acknowledged."""
+        """Wait until one is the leader and the other has everything that is acknowledged."""
         self._wait(self._is_whole, "a leader with a standby that has everything")
 
     def _is_whole(self) -> bool:
@@ -214,12 +216,12 @@ class Pair:
 
     def _wait(self, true: Callable[[], bool], what: str) -> None:
         try:
-            wait_until(true, what, PATIENCE, every=0.5)
+            wait_until(true, what, TIMEOUT, every=0.5)
         except Hung as e:
             raise Hung(f"{e}\n{self.nodes[0].said()}\n---\n{self.nodes[1].said()}") from e
 
     def store(self, source: str, database: str) -> str:
-        """The store's address for a worker of that machine."""
+        """The URL of the store for a worker of that machine."""
         ways = [self._lan.reach(source, node.name, "inner", 5432) for node in self.nodes]
         hosts, ports = ",".join(way[0] for way in ways), ",".join(str(way[1]) for way in ways)
         return f"postgresql:///{database}?host={hosts}&port={ports}&user=postgres&connect_timeout=3"

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.model.times import MINUTE, SECOND, from_iso, micros
-from holdfast.store import schedules
-from holdfast.store.clocks import ServerClock
-from holdfast.store.postgres import PostgresDatabase, open_postgres
-from holdfast.store.schedules import Schedule
+from holdfast.store.postgres.driver import PostgresDatabase, open_postgres
+from holdfast.store.repos import schedules
+from holdfast.store.repos.schedules import Schedule
+from holdfast.store.server_clock import ServerClock
 from tests.crash.programs import wait_until
 from tests.fakes.clock import FakeClock
 from tests.fleet.conftest import NewWorker
@@ -21,7 +21,7 @@ from tests.fleet.test_takeover import ask
 
 HOUR = 3600
 FAR = 5 * MINUTE
-"""What nobody takes for an hour, on however slow a machine."""
+"""Less than an hour on any machine."""
 
 
 def fast_by(seconds: int) -> list[str]:
@@ -35,9 +35,10 @@ def schedule(name: str, at: int) -> Schedule:
     return Schedule(name, "0 0 1 1 *", "UTC", f"It is time for {name}", None, None, "run", at, at)
 
 
+@pytest.mark.soak
 @pytest.mark.crash
 @pytest.mark.timeout(180)
-async def test_promise_10_clocks_an_hour_apart_make_nothing_early_nothing_idle_and_nobody_dead(
+async def test_promise_10_clocks_an_hour_apart_cause_nothing_early_nothing_idle_and_no_death(
     store: str, new_worker: NewWorker
 ) -> None:
     fast = new_worker("host-fast", store, environment=fast_by(HOUR), liveness=QUICK, api={"idle_minutes": 30})
@@ -61,36 +62,36 @@ async def test_promise_10_clocks_an_hour_apart_make_nothing_early_nothing_idle_a
 
     assert {answer.headers["x-session-id"] for answer in (first, second, third)} == {session_id}
     assert session["ended_at"] is None, "it was used just now"
-    assert [deed for deed in swept["done"] if deed["what"] in ("buried", "ended as idle")] == []
+    assert [action for action in swept["done"] if action["what"] in ("marked dead", "ended as idle")] == []
     assert {worker["state"] for worker in workers} == {"alive"}
     times = [from_iso(event["at"]) for event in events]
     assert all(later - earlier > -SECOND for earlier, later in pairwise(times)), times
     assert abs(times[-1] - SystemClock().now()) < FAR
-    assert "3600 s ahead of the store's, which counts" in (fast.home / "logs" / "holdfast.log").read_text()
+    assert "3600 s ahead of the database server's, which is used" in (fast.home / "logs" / "holdfast.log").read_text()
     await database.close()
 
 
 def _slots(database: PostgresDatabase, schedule_id: str) -> list[str]:
-    return [slot.state for slot in database.read_from_thread(schedules.slots, schedule_id, 10)]
+    return [slot.state for slot in database.read_from_thread(schedules.list_slots, schedule_id, 10)]
 
 
-async def test_a_clock_that_is_set_is_noticed_and_the_way_to_the_store_is_not_taken_for_a_difference(
+async def test_a_changed_clock_is_detected_and_latency_is_not_taken_for_a_difference(
     store: str,
 ) -> None:
     database = await open_postgres(store)
     own = FakeClock(micros(datetime(2020, 1, 1, tzinfo=UTC)))
     clock = ServerClock(own, database)
 
-    await clock.look()
+    await clock.read_server()
     assert abs(clock.now() - time.time_ns() // 1000) < FAR
     own.set_by(-HOUR)
-    await clock.look()
+    await clock.read_server()
     assert abs(clock.now() - time.time_ns() // 1000) < FAR
 
     real = ServerClock(SystemClock(), database)
-    await real.look()
+    await real.read_server()
     settled = real.ahead
     for _ in range(5):
-        await real.look()
+        await real.read_server()
     assert abs(real.ahead - settled) < SECOND
     await database.close()

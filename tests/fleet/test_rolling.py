@@ -1,4 +1,4 @@
-"""Workers that are stopped one after the other under load: no client gets an error, and every turn goes on."""
+"""Workers that are stopped one after the other under load: no client gets an error, and every turn continues."""
 
 import json
 import os
@@ -11,47 +11,47 @@ from pathlib import Path
 import httpx
 import pytest
 
-from holdfast.engine.recover import LEFT
+from holdfast.engine.turn.recovery import LEFT
 from holdfast.model.event import Recovered
-from tests.crash.effort import ROUNDS as WANTED
 from tests.crash.programs import wait_until
-from tests.fleet.conftest import NewCrowd, NewWorker
+from tests.fleet.conftest import NewLoad, NewWorker
 from tests.fleet.fleet import KEY, Worker, hold_against, hold_effects_against
 from tests.fleet.test_takeover import ask, use_terminal
+from tests.sampling import ROUNDS as WANTED
 
 ROUNDS = max(1, WANTED // 20)
 UNHEARD = {"ConnectError", "ReadError", "WriteError", "RemoteProtocolError", "CloseError"}
-"""A door that was closed in the client's face: the request was never taken in."""
+"""A refused connection: the request was never accepted."""
 
 
 @pytest.mark.crash
 @pytest.mark.timeout(120 + 120 * ROUNDS)
 async def test_promise_22_workers_are_restarted_one_after_the_other_and_no_client_gets_an_error(
-    store: str, new_worker: NewWorker, new_crowd: NewCrowd, tmp_path: Path
+    store: str, new_worker: NewWorker, new_load: NewLoad, tmp_path: Path
 ) -> None:
     workers = [new_worker(f"host-{name}", store) for name in "abc"]
     done = tmp_path / "done"
-    crowd = new_crowd(*(worker.url for worker in workers), tool=f"sleep 0.3; echo {{word}} | tee -a {done}")
+    load = new_load(*(worker.url for worker in workers), tool=f"sleep 0.3; echo {{word}} | tee -a {done}")
 
-    crowd.wait_for_more(10)
+    load.wait_for_more(10)
     for worker in workers * ROUNDS:
         worker.stop()
         worker.restart()
-        crowd.wait_for_more(6)
-    told = crowd.finish()
+        load.wait_for_more(6)
+    report = load.finish()
 
-    print(f"sent again: {dict(told.again)}")
-    assert set(told.again) <= UNHEARD, "whoever was let in was answered"
-    logs = await hold_against(told, store)
-    hold_effects_against(told, done)
-    assert told.unknown == [], "the step in hand was finished"
+    print(f"sent again: {dict(report.again)}")
+    assert set(report.again) <= UNHEARD, "every accepted request was answered"
+    logs = await hold_against(report, store)
+    hold_effects_against(report, done)
+    assert report.unknown == [], "the current step was finished"
     recovered = [e.event for entries in logs.values() for e in entries if isinstance(e.event, Recovered)]
-    assert recovered, "turns were gone on with by others"
+    assert recovered, "turns were continued by others"
     assert {event.evidence for event in recovered} == {LEFT}
 
 
 def is_open(worker: Worker) -> bool:
-    """Whether it lets anybody in."""
+    """Whether it accepts connections."""
     try:
         socket.create_connection(("127.0.0.1", worker.port)).close()
     except ConnectionRefusedError:
@@ -60,7 +60,7 @@ def is_open(worker: Worker) -> bool:
 
 
 def say_slowly(worker: Worker, path: str, body: dict[str, object]) -> bytes:
-    """Begin to speak before the worker is asked to leave, end behind its closed doors, and return what it answers."""
+    """Start a request before the worker is stopped, complete it after it stopped accepting, and return the response."""
     said = json.dumps(body).encode()
     head = (
         f"POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n"
@@ -72,16 +72,14 @@ def say_slowly(worker: Worker, path: str, body: dict[str, object]) -> bytes:
         line.sendall(said[:10])
         os.kill(worker.process.pid, signal.SIGTERM)
         wait_until(lambda: not is_open(worker), "its doors to close")
-        time.sleep(1)  # more than enough to leave what is in hand, which is nothing
+        time.sleep(1)  # more than enough to finish, because nothing runs
         line.sendall(said[10:])
         return b"".join(iter(lambda: line.recv(65536), b""))
 
 
 @pytest.mark.crash
 @pytest.mark.timeout(120)
-def test_promise_22_whoever_is_still_speaking_when_the_doors_close_is_answered(
-    store: str, new_worker: NewWorker
-) -> None:
+def test_promise_22_a_request_during_a_shutdown_is_answered(store: str, new_worker: NewWorker) -> None:
     one, _ = new_worker("host-a", store), new_worker("host-b", store)
 
     asked = {"model": "holdfast", "messages": [{"role": "user", "content": "slowly said"}]}
@@ -90,12 +88,12 @@ def test_promise_22_whoever_is_still_speaking_when_the_doors_close_is_answered(
 
     assert answer.startswith(b"HTTP/1.1 200"), answer
     assert b"slowly said" in answer
-    assert code == 0, one.process.complaints
+    assert code == 0, one.process.stderr
 
 
 @pytest.mark.crash
 @pytest.mark.timeout(120)
-def test_promise_22_what_is_said_to_a_session_behind_closed_doors_is_gone_on_with_by_another(
+def test_promise_22_a_turn_of_a_worker_that_shuts_down_is_continued_by_another(
     store: str, new_worker: NewWorker
 ) -> None:
     one, other = new_worker("host-a", store), new_worker("host-b", store)
@@ -106,7 +104,7 @@ def test_promise_22_what_is_said_to_a_session_behind_closed_doors_is_gone_on_wit
         code = one.process.wait(60)
 
         assert answer.startswith(b"HTTP/1.1 202"), answer
-        assert code == 0, one.process.complaints
+        assert code == 0, one.process.stderr
         turn = json.loads(answer.partition(b"\r\n\r\n")[2])["turn_id"]
         place = f"/v1/sessions/{session}/turns/{turn}"
         wait_until(lambda: http.get(place).raise_for_status().json()["state"] == "done", "its turn to end")
@@ -114,7 +112,7 @@ def test_promise_22_what_is_said_to_a_session_behind_closed_doors_is_gone_on_wit
 
 @pytest.mark.crash
 @pytest.mark.timeout(120)
-def test_clients_are_sent_away_at_once_where_that_is_set_and_another_worker_goes_on(
+def test_clients_are_disconnected_at_once_if_configured_and_another_worker_continues(
     store: str, new_worker: NewWorker, tmp_path: Path
 ) -> None:
     one = new_worker("host-a", store, api={"handover_seconds": 0})

@@ -1,4 +1,4 @@
-"""Several machines on one store: who watches, who waits, who takes over, and who must stop."""
+"""Several machines on one store: watching, waiting, taking over and stopping."""
 
 import asyncio
 import json
@@ -11,13 +11,13 @@ import pytest
 from holdfast.model.entry import Entry
 from holdfast.model.event import ModelSaid, Recovered, ToolEnded, TurnEnded, TurnStarted
 from holdfast.model.message import text_of
-from tests.api.native import Listener, begin
+from tests.api.native_client import Listener, begin
 from tests.crash.programs import wait_until
 from tests.engine.well_formed import assert_well_formed
 from tests.fleet.conftest import NewWorker
-from tests.fleet.crowd import Told
+from tests.fleet.faulty_proxy import FaultyProxy
 from tests.fleet.fleet import QUICK, Worker, logs_of
-from tests.fleet.wire import Wire
+from tests.fleet.load import LoadReport
 from tests.postgres.cluster import cluster, name_of
 
 TALKS = {"steps": [{"say": " ".join(f"word{n}" for n in range(60)), "delay_seconds": 0.05}], "loop": True}
@@ -25,14 +25,14 @@ TALKS = {"steps": [{"say": " ".join(f"word{n}" for n in range(60)), "delay_secon
 
 @pytest.fixture
 def talker(tmp_path: Path) -> str:
-    """A model that takes some three seconds to say what it says."""
+    """A model that takes about three seconds for its reply."""
     script = tmp_path / "talks.json"
     script.write_text(json.dumps(TALKS))
     return f"scripted:{script}"
 
 
 def ask(worker: Worker, name: str, words: str, key: str = "", **headers: str) -> httpx.Response:
-    """Say something and wait for the answer."""
+    """Send a message and wait for the reply."""
     given = {"x-session-key": name, **({"idempotency-key": key} if key else {}), **headers}
     with worker.http(headers=given) as http:
         body = {"model": "holdfast", "messages": [{"role": "user", "content": words}]}
@@ -44,16 +44,16 @@ def use_terminal(command: str) -> str:
 
 
 async def log_of(store: str, session_id: str) -> list[Entry]:
-    return (await logs_of(store, Told(sessions={"it": session_id})))["it"]
+    return (await logs_of(store, LoadReport(sessions={"it": session_id})))["it"]
 
 
-def wire_to(store: str) -> tuple[Wire, str]:
-    """A way to the store that can be cut, and its address."""
-    wire = Wire(f"{cluster().folder}/.s.PGSQL.5432")
-    return wire, f"postgresql://{cluster().user}@127.0.0.1:{wire.port}/{name_of(store)}"
+def proxy_to(store: str) -> tuple[FaultyProxy, str]:
+    """A proxy to the store that can be interrupted, and its URL."""
+    proxy = FaultyProxy(f"{cluster().folder}/.s.PGSQL.5432")
+    return proxy, f"postgresql://{cluster().user}@127.0.0.1:{proxy.port}/{name_of(store)}"
 
 
-def test_promise_22_who_watches_on_one_machine_reads_along_with_a_turn_on_another(
+def test_promise_22_a_watcher_on_one_machine_follows_a_turn_on_another(
     store: str, new_worker: NewWorker, talker: str
 ) -> None:
     one, other = (new_worker(f"host-{name}", store, model=talker) for name in "ab")
@@ -67,12 +67,12 @@ def test_promise_22_who_watches_on_one_machine_reads_along_with_a_turn_on_anothe
             if listener.is_over:
                 break
 
-    assert before_the_end > 3, "it was read as it was said, not at the end"
+    assert before_the_end > 3, "it was received while it was streamed, not at the end"
     assert listener.text == TALKS["steps"][0]["say"]  # type: ignore[index]
     assert [event["seq"] for event in listener.events] == list(range(1, listener.last + 1))
 
 
-async def test_promise_11_words_said_on_another_machine_wait_for_the_holder_or_are_refused_if_they_would_rather(
+async def test_promise_11_a_message_on_another_machine_waits_for_the_holder_or_is_refused(
     store: str, new_worker: NewWorker, talker: str
 ) -> None:
     one, other = (new_worker(f"host-{name}", store, model=talker) for name in "ab")
@@ -86,12 +86,12 @@ async def test_promise_11_words_said_on_another_machine_wait_for_the_holder_or_a
     assert patient.status_code == 200
     events = [entry.event for entry in await log_of(store, session_id)]
     assert_well_formed(events)
-    assert len({event.worker_id for event in events if isinstance(event, TurnStarted)}) == 1, "the holder played both"
+    assert len({event.worker_id for event in events if isinstance(event, TurnStarted)}) == 1, "the holder ran both"
 
 
 @pytest.mark.crash
 @pytest.mark.timeout(180)
-async def test_promise_22_a_client_of_a_killed_worker_asks_another_and_gets_the_answer_within_the_stale_limit(
+async def test_promise_22_a_client_of_a_killed_worker_gets_its_reply_from_another_within_the_stale_limit(
     store: str, new_worker: NewWorker, tmp_path: Path
 ) -> None:
     one, other = (new_worker(f"host-{name}", store, liveness=QUICK) for name in "ab")
@@ -119,7 +119,7 @@ async def test_promise_22_a_client_of_a_killed_worker_asks_another_and_gets_the_
     events = [entry.event for entry in await log_of(store, answer.headers["x-session-id"])]
     assert_well_formed(events)
     [recovered] = [event for event in events if isinstance(event, Recovered)]
-    assert "its beat counter stood at" in recovered.evidence
+    assert "its heartbeat counter stayed at" in recovered.evidence
 
 
 @pytest.mark.crash
@@ -127,7 +127,7 @@ async def test_promise_22_a_client_of_a_killed_worker_asks_another_and_gets_the_
 async def test_promise_11_a_worker_that_is_cut_off_stops_acting_before_another_takes_over_and_writes_nothing_late(
     store: str, new_worker: NewWorker, tmp_path: Path
 ) -> None:
-    wire, through = wire_to(store)
+    proxy, through = proxy_to(store)
     one = new_worker("host-a", through, liveness=QUICK)
     ticks = tmp_path / "ticks"
     with one.http() as http:
@@ -136,7 +136,7 @@ async def test_promise_11_a_worker_that_is_cut_off_stops_acting_before_another_t
         http.post(f"/v1/sessions/{session_id}/turns", json={"input": tick}).raise_for_status()
     wait_until(ticks.exists, "the tool")
     other = new_worker("host-b", store, liveness=QUICK)
-    wire.hold_up()
+    proxy.hold_up()
     with other.http() as http:
 
         def over() -> bool:
@@ -144,11 +144,11 @@ async def test_promise_11_a_worker_that_is_cut_off_stops_acting_before_another_t
             return any(event["kind"] == "turn_ended" for event in shown)
 
         wait_until(over, "the end of the turn, on the other machine", 90)
-    wire.let_through()  # what the first had sent comes through after all
+    proxy.let_through()  # the data that the first had sent arrives now
     code = one.process.wait(90)
 
     assert code != 0
-    assert "declared dead" in one.process.complaints
+    assert "declared dead" in one.process.stderr
     entries = await log_of(store, session_id)
     events = [entry.event for entry in entries]
     assert_well_formed(events)
@@ -156,15 +156,15 @@ async def test_promise_11_a_worker_that_is_cut_off_stops_acting_before_another_t
     assert max(map(int, ticks.read_text().split())) < taken.at, "it had stopped before"
     assert [event.outcome for event in events if isinstance(event, ToolEnded)] == ["unknown"]
     assert isinstance(events[-1], TurnEnded) and events[-1].outcome == "done"
-    wire.close()
+    proxy.close()
 
 
 @pytest.mark.crash
 @pytest.mark.timeout(120)
-async def test_promise_10_a_worker_that_is_cut_off_for_a_moment_goes_on_as_if_nothing_had_been(
+async def test_promise_10_a_worker_that_is_cut_off_for_a_moment_continues(
     store: str, new_worker: NewWorker, tmp_path: Path
 ) -> None:
-    wire, through = wire_to(store)
+    proxy, through = proxy_to(store)
     one = new_worker("host-a", through)
     new_worker("host-b", store)
     started, finished = tmp_path / "started", tmp_path / "finished"
@@ -173,10 +173,10 @@ async def test_promise_10_a_worker_that_is_cut_off_for_a_moment_goes_on_as_if_no
     thread = threading.Thread(target=lambda: answers.append(ask(one, "mine", command)))
     thread.start()
     wait_until(started.exists, "the tool")
-    wire.hold_up()
+    proxy.hold_up()
     finished.touch()
-    wait_until(lambda: wire.held_up > 0, "what the worker wants to write")
-    wire.let_through()
+    wait_until(lambda: proxy.held_up > 0, "what the worker wants to write")
+    proxy.let_through()
     await asyncio.to_thread(thread.join)
 
     assert answers[0].status_code == 200, answers[0].text
@@ -184,4 +184,4 @@ async def test_promise_10_a_worker_that_is_cut_off_for_a_moment_goes_on_as_if_no
     assert_well_formed(events)
     assert [text_of(e.parts) for e in events if isinstance(e, ModelSaid)][-1].startswith("done: terminal: finished")
     assert not any(isinstance(event, Recovered) for event in events)
-    wire.close()
+    proxy.close()

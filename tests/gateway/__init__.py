@@ -1,1 +1,1 @@
-"""The gateway: messages in once, replies out for sure."""
+"""The gateway: inbound messages are deduplicated, replies are delivered at least once."""

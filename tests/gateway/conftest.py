@@ -3,20 +3,21 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.sqlite import SqliteDatabase, open_sqlite
+from holdfast.store.sqlite.driver import SqliteDatabase
 from tests.engine import stage
+from tests.fakes.migrated import open_migrated
 
 
 @pytest.fixture(autouse=True)
 async def closed_stores(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """A gateway is stopped and the store stays open for the next one; when the test ends, it is closed."""
+    """Close every store at the end of the test: a stopped gateway leaves its store open for the next one."""
     opened: list[SqliteDatabase] = []
 
-    async def open_and_note(path: Path) -> SqliteDatabase:
-        opened.append(await open_sqlite(path))
+    async def open_and_record(path: Path) -> SqliteDatabase:
+        opened.append(await open_migrated(path))
         return opened[-1]
 
-    monkeypatch.setattr(stage, "open_sqlite", open_and_note)
+    monkeypatch.setattr(stage, "open_migrated", open_and_record)
     yield
     for database in opened:
         await database.close()

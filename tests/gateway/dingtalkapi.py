@@ -1,4 +1,4 @@
-"""DingTalk's stream and the robot's API, as far as their documentation describes what we use. A stand-in, not the real thing.
+"""DingTalk's stream and the robot's API, as their documentation describes the parts that we use. A fake, not the real service.
 
 https://open.dingtalk.com/document/development/protocol-description: a connection is opened by HTTP, callbacks come over a websocket and
 are sent again until they are acknowledged. Messages go to `robot/oToMessages/batchSend` and `robot/groupMessages/send`.
@@ -22,8 +22,9 @@ class DingTalkApi:
     def __init__(self) -> None:
         self.url = ""
         self.sent: list[Json] = []
-        self.troubles: list[tuple[int, Json] | str] = []
+        self.problems: list[tuple[int, Json] | str] = []
         self.acknowledged: list[str] = []
+        self.connections = 0
         self.files: dict[str, bytes] = {}
         self._pending: dict[str, str] = {}
         self._sockets: list[web.WebSocketResponse] = []
@@ -38,7 +39,7 @@ class DingTalkApi:
         return data
 
     async def put(self, data: Any) -> None:
-        """A callback with whatever data."""
+        """Send a callback with any data."""
         number = f"f{next(self._numbers)}"
         headers = {"topic": TOPIC, "messageId": number, "contentType": "application/json", "time": "1"}
         self._pending[number] = json.dumps({"specVersion": "1.0", "type": "CALLBACK", "headers": headers, "data": data})
@@ -65,6 +66,7 @@ class DingTalkApi:
     async def _connect(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
+        self.connections += 1
         self._sockets.append(socket)
         for text in list(self._pending.values()):
             await socket.send_str(text)
@@ -82,14 +84,14 @@ class DingTalkApi:
     async def _send(self, request: web.Request) -> web.StreamResponse:
         given = await request.json()
         assert request.headers["x-acs-dingtalk-access-token"] == "token"
-        trouble = self.troubles.pop(0) if self.troubles else None
-        if isinstance(trouble, tuple):
-            return web.json_response(trouble[1], status=trouble[0])
+        problem = self.problems.pop(0) if self.problems else None
+        if isinstance(problem, tuple):
+            return web.json_response(problem[1], status=problem[0])
         if given.get("userIds") == ["gone"]:
             return web.json_response({"processQueryKey": "", "invalidStaffIdList": ["gone"]})
-        if trouble != "close":
+        if problem != "close":
             self.sent.append({**given, "text": json.loads(given["msgParam"])["content"]})
-        if trouble in ("close", "lose"):
+        if problem in ("close", "lose"):
             assert request.transport is not None
             request.transport.close()
         return web.json_response({"processQueryKey": f"key{len(self.sent)}"})

@@ -1,4 +1,4 @@
-"""Discord's HTTP API and gateway, as far as their documentation describes what we use. A stand-in, not the real thing.
+"""Discord's HTTP API and gateway, as their documentation describes the parts that we use. A fake, not the real service.
 
 https://docs.discord.com/developers/events/gateway: hello, identify, ready, heartbeats, dispatches. Messages are created, changed
 and listed by HTTP; with `enforce_nonce`, one with a nonce that was used within a few minutes is the one that was there.
@@ -29,14 +29,14 @@ class DiscordApi:
         self.typed: list[str] = []
         self.uploads: list[tuple[str, bytes]] = []
         self.pressed: list[str] = []
-        self.troubles: list[tuple[int, Json] | str] = []
+        self.problems: list[tuple[int, Json] | str] = []
         self.files: dict[str, bytes] = {}
         self._nonces: dict[str, Json] = {}
         self._sockets: dict[web.WebSocketResponse, Any] = {}
         self._numbers = itertools.count(1000)
         self._sequence = itertools.count(1)
 
-    # What people do.
+    # Actions of people.
 
     async def say(self, text: str, channel: str = "70", **more: Any) -> Json:
         message = self._message(channel, ALICE, text, **more)
@@ -71,7 +71,7 @@ class DiscordApi:
             },
         )  # fmt: skip
 
-    # What the program is answered.
+    # Responses to the program.
 
     async def _me(self, request: web.Request) -> web.Response:
         if request.headers.get("Authorization") != "Bot token-1":
@@ -89,9 +89,9 @@ class DiscordApi:
     async def _create(self, request: web.Request) -> web.StreamResponse:
         channel = request.match_info["channel"]
         given = await self._given(request)
-        trouble = self.troubles.pop(0) if self.troubles else None
-        if isinstance(trouble, tuple):
-            return _answer(trouble[1], trouble[0])
+        problem = self.problems.pop(0) if self.problems else None
+        if isinstance(problem, tuple):
+            return _answer(problem[1], problem[0])
         if channel == "404":
             return _answer({"message": "Unknown Channel", "code": 10003}, 404)
         nonce = str(given.get("nonce"))
@@ -103,14 +103,14 @@ class DiscordApi:
             message["message_reference"] = given["message_reference"]
         self._nonces[nonce] = message
         self.sent.append(message)
-        if trouble == "lose":
+        if problem == "lose":
             assert request.transport is not None
             request.transport.close()
         await self.put("MESSAGE_CREATE", message)
         return _answer(message)
 
     async def _given(self, request: web.Request) -> Json:
-        """What is to be created: JSON or, with files, a form that holds some."""
+        """The request body: JSON or, with files, a form that contains JSON."""
         if request.content_type != "multipart/form-data":
             return dict(await request.json())
         form = await request.post()
@@ -189,7 +189,7 @@ async def _pack(socket: web.WebSocketResponse, packer: Any, event: Json) -> None
 
 
 def _answer(body: Any, status: int = 200) -> web.Response:
-    """The library takes only this exact content type for JSON."""
+    """The library accepts only this exact content type for JSON."""
     return web.Response(body=json.dumps(body).encode(), status=status, headers=JSON)
 
 

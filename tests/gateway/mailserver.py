@@ -1,4 +1,4 @@
-"""A real mail server on loopback: Dovecot keeps the mailboxes, and a small SMTP server hands it what is sent."""
+"""A real mail server on loopback: Dovecot with the mailboxes, and a small SMTP server that delivers to it."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ default_internal_user = {user}
 default_login_user = {user}
 default_internal_group = {group}
 first_valid_uid = 0
-# Not a maildir: there a mail that comes while the folder is read may get a later number than the next one.
+# Not a maildir: a mail that arrives while the folder is read could get a higher UID than the next one.
 mail_location = sdbox:{folder}/mail/%u
 mail_fsync = optimized
 passdb {{
@@ -68,12 +68,12 @@ service anvil {{
 
 
 class Relay:
-    """Takes mail and hands it to Dovecot; it answers only when the mailbox has it."""
+    """Accepts mail and delivers it to Dovecot; responds only after the mailbox has it."""
 
     def __init__(self, lmtp: int) -> None:
         self._lmtp = lmtp
-        self.troubles: list[str] = []
-        """Answers to the next mails instead; LOST is a mail that is taken, and nobody is told."""
+        self.problems: list[str] = []
+        """Responses to the next mails instead; LOST accepts the mail without a response."""
 
     async def handle_RCPT(  # noqa: N802 # aiosmtpd's name
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
@@ -84,11 +84,11 @@ class Relay:
         return "250 OK"
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 # aiosmtpd's name
-        trouble = self.troubles.pop(0) if self.troubles else ""
-        if trouble not in ("", LOST):
-            return trouble
+        problem = self.problems.pop(0) if self.problems else ""
+        if problem not in ("", LOST):
+            return problem
         await asyncio.to_thread(self._deliver, envelope)
-        if trouble == LOST:
+        if problem == LOST:
             assert server.transport is not None
             server.transport.abort()
         return "250 taken"
@@ -97,7 +97,7 @@ class Relay:
         self.deliver(envelope.mail_from or "", envelope.rcpt_tos, envelope.original_content or b"")
 
     def deliver(self, sender: str, to: list[str], content: bytes) -> None:
-        """Into the mailboxes, by the back door: of any length."""
+        """Deliver to the mailboxes directly, without a size limit."""
         with smtplib.LMTP("127.0.0.1", self._lmtp) as lmtp:
             lmtp.sendmail(sender, to, content)
 
@@ -110,7 +110,7 @@ class MailServer:
         self.relay = relay
 
     def send(self, sender: str, to: str, text: str, **headers: str) -> str:
-        """Somebody writes a mail; its Message-ID."""
+        """Send a mail; return its Message-ID."""
         mail = EmailMessage()
         mail["From"], mail["To"] = sender, to
         for name, value in {"Subject": "Hello", **headers}.items():
@@ -120,7 +120,7 @@ class MailServer:
         return str(mail["Message-ID"])
 
     def post(self, sender: str, to: str, content: bytes) -> None:
-        """Bytes that somebody's program takes for a mail."""
+        """Send any bytes as a mail."""
         with smtplib.SMTP("127.0.0.1", self.smtp) as smtp:
             smtp.sendmail(sender, to, content)
 
@@ -139,7 +139,7 @@ class MailServer:
 
 @contextlib.contextmanager
 def running() -> Iterator[MailServer]:
-    """A mail server in a folder of its own; one who is root starts it as nobody, as Dovecot wants it."""
+    """A mail server in its own directory; root starts it as the user nobody, as Dovecot requires."""
     dovecot = shutil.which("dovecot", path=f"{os.environ['PATH']}:/usr/sbin")
     assert dovecot is not None, "the tests of e-mail need Debian's dovecot-imapd and dovecot-lmtpd"
     imap, lmtp, smtp = free_port(), free_port(), free_port()

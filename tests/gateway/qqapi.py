@@ -1,4 +1,4 @@
-"""QQ's HTTP API and gateway, as far as their documentation describes what we use. A stand-in, not the real thing.
+"""QQ's HTTP API and gateway, as their documentation describes the parts that we use. A fake, not the real service.
 
 https://bot.q.qq.com/wiki/develop/api-v2: hello, identify, ready, resume, heartbeats, dispatches with a number. A session that is
 resumed gets the events behind the number it names. A reply with the msg_id and msg_seq of another one is refused.
@@ -21,9 +21,10 @@ class QQApi:
     def __init__(self) -> None:
         self.url = ""
         self.sent: list[Json] = []
-        self.troubles: list[tuple[int, Json] | str] = []
+        self.problems: list[tuple[int, Json] | str] = []
         self.files: dict[str, bytes] = {}
         self.resumed = 0
+        self.connections = 0
         self._used: set[tuple[str, int]] = set()
         self._events: list[Json] = []
         self._sockets: list[web.WebSocketResponse] = []
@@ -65,6 +66,7 @@ class QQApi:
     async def _socket(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
+        self.connections += 1
         await socket.send_str(json.dumps({"op": 10, "d": {"heartbeat_interval": 45000}}))
         async for message in socket:
             if message.type != WSMsgType.TEXT:
@@ -105,9 +107,9 @@ class QQApi:
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         given = await request.json()
-        trouble = self.troubles.pop(0) if self.troubles else None
-        if isinstance(trouble, tuple):
-            return _answer(trouble[1], trouble[0])
+        problem = self.problems.pop(0) if self.problems else None
+        if isinstance(problem, tuple):
+            return _answer(problem[1], problem[0])
         where = request.match_info["who"]
         if where == "gone":
             return _answer({"message": "user not found", "code": 11255}, 404)
@@ -117,9 +119,9 @@ class QQApi:
         if given["msg_id"] and place in self._used:
             return _answer({"message": "消息被去重，请检查请求msgseq", "code": 40054005}, 400)
         self._used.add(place)
-        if trouble != "close":
+        if problem != "close":
             self.sent.append({**given, "who": where})
-        if trouble in ("close", "lose"):
+        if problem in ("close", "lose"):
             assert request.transport is not None
             request.transport.close()
         return _answer({"id": f"out{len(self.sent)}", "timestamp": 1})
@@ -137,7 +139,7 @@ class QQApi:
 
 
 def _answer(body: Any, status: int = 200) -> web.Response:
-    """The library takes only this exact content type for JSON."""
+    """The library accepts only this exact content type for JSON."""
     return web.Response(body=json.dumps(body).encode(), status=status, headers={"content-type": "application/json"})
 
 

@@ -1,4 +1,4 @@
-"""Slack's web API and socket mode, as far as their documentation describes what we use. A stand-in, not the real thing.
+"""Slack's web API and socket mode, as their documentation describes the parts that we use. A fake, not the real service.
 
 https://docs.slack.dev/apis/events-api/using-socket-mode: `apps.connections.open` gives an address; envelopes come over it and are sent
 again, with the number of the attempt, until they are acknowledged. Methods: auth.test, chat.postMessage, chat.update.
@@ -22,7 +22,7 @@ class SlackApi:
     def __init__(self) -> None:
         self.url = ""
         self.messages: list[Json] = []
-        self.troubles: list[tuple[int, Json, dict[str, str]] | str] = []
+        self.problems: list[tuple[int, Json, dict[str, str]] | str] = []
         self.files: dict[str, bytes] = {}
         self.acknowledged: list[str] = []
         self.uploads: list[tuple[str, bytes]] = []
@@ -30,7 +30,7 @@ class SlackApi:
         self._sockets: list[web.WebSocketResponse] = []
         self._numbers = itertools.count(1)
 
-    # What people do.
+    # Actions of people.
 
     async def say(self, text: str, **more: Any) -> Json:
         stamp = f"1700000000.{next(self._numbers):06}"
@@ -65,7 +65,7 @@ class SlackApi:
         }  # fmt: skip
         await self.put(body, "interactive")
 
-    # What the program is answered.
+    # Responses to the program.
 
     async def _method(self, request: web.Request) -> web.StreamResponse:
         method = request.match_info["method"]
@@ -91,17 +91,17 @@ class SlackApi:
         return web.json_response({"ok": False, "error": "unknown_method"})
 
     async def _post(self, given: Json, request: web.Request) -> web.StreamResponse:
-        trouble = self.troubles.pop(0) if self.troubles else None
-        if isinstance(trouble, tuple):
-            return web.json_response(trouble[1], status=trouble[0], headers=trouble[2])
+        problem = self.problems.pop(0) if self.problems else None
+        if isinstance(problem, tuple):
+            return web.json_response(problem[1], status=problem[0], headers=problem[2])
         if given["channel"] == "GONE":
             return web.json_response({"ok": False, "error": "channel_not_found"})
         stamp = f"1700000001.{next(self._numbers):06}"
         blocks = given.get("blocks")
         message = {**given, "ts": stamp, "blocks": json.loads(blocks) if isinstance(blocks, str) else blocks}
-        if trouble != "close":
+        if problem != "close":
             self.messages.append(message)
-        if trouble in ("close", "lose"):
+        if problem in ("close", "lose"):
             assert request.transport is not None
             request.transport.close()
         return web.json_response({"ok": True, "ts": stamp, "channel": given["channel"], "message": {}})

@@ -1,16 +1,18 @@
-"""A real Matrix homeserver on loopback, and people who use it."""
+"""A real Matrix homeserver on loopback, and clients of it."""
 
 import asyncio
 import contextlib
+import fcntl
+import json
 import secrets
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 from nio import AsyncClient, AsyncClientConfig, RoomMessageText, SyncResponse
 
 NAME = "matrix.test"
@@ -54,6 +56,8 @@ root: {level: WARNING, handlers: [file]}
 disable_existing_loggers: false
 """
 STARTS_SECONDS = 120
+STARTED: list[subprocess.Popen[bytes]] = []
+"""Kept, so that Python does not warn about an unawaited process: another worker may still use it."""
 
 
 def free_port() -> int:
@@ -61,9 +65,32 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-@contextlib.contextmanager
-def running(folder: Path) -> Iterator[str]:
-    """A homeserver, from an empty folder; its address."""
+def shared(folder: Path) -> str:
+    """The URL of the homeserver that all workers of a test run share. The first caller starts it; `stop_shared` ends it."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    known = folder / "server.json"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not known.exists():
+            server, url = _start(folder)
+            STARTED.append(server)
+            created = psutil.Process(server.pid).create_time()
+            known.write_text(json.dumps({"pid": server.pid, "created": created, "url": url}))
+        return str(json.loads(known.read_text())["url"])
+
+
+def stop_shared(folder: Path) -> None:
+    """End the homeserver of this test run."""
+    found = json.loads((folder / "server.json").read_text())
+    with contextlib.suppress(psutil.NoSuchProcess):
+        server = psutil.Process(found["pid"])
+        if server.create_time() == found["created"]:
+            server.terminate()
+            server.wait(20)
+
+
+def _start(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a homeserver in an empty folder; return it and its URL."""
     port = free_port()
     fast = "{per_second: 10000, burst_count: 10000}"
     (folder / "log.yaml").write_text(LOG.replace("FOLDER", str(folder)))
@@ -75,10 +102,11 @@ def running(folder: Path) -> Iterator[str]:
         server = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
     try:
         _wait(f"http://127.0.0.1:{port}/_matrix/client/versions", server, folder / "output")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(20)
+    except BaseException:
+        server.kill()
+        server.wait()
+        raise
+    return server, f"http://127.0.0.1:{port}"
 
 
 def _wait(url: str, server: subprocess.Popen[bytes], output: Path) -> None:
@@ -92,7 +120,7 @@ def _wait(url: str, server: subprocess.Popen[bytes], output: Path) -> None:
 
 
 async def register(homeserver: str, name: str) -> tuple[str, str]:
-    """A new account; its id and token."""
+    """Register an account; return its id and token."""
     client = AsyncClient(homeserver, name)
     try:
         answer = await client.register(name, f"password of {name}")
@@ -102,14 +130,14 @@ async def register(homeserver: str, name: str) -> tuple[str, str]:
 
 
 class Person:
-    """Somebody with a Matrix client, who writes and remembers what was written to them."""
+    """A Matrix client that sends messages and records the ones it receives."""
 
     def __init__(self, homeserver: str, user: str, token: str) -> None:
         self.client = AsyncClient(homeserver, user, config=AsyncClientConfig(request_timeout=60))
         self.client.access_token = token
         self.client.user_id = user
         self.heard: dict[str, list[str]] = {}
-        """What others have said, room by room; edits are left out."""
+        """The messages of others by room, without edits."""
         self.originals: list[str] = []
         self._since: str | None = None
 
@@ -122,7 +150,7 @@ class Person:
         return str(answer.event_id)
 
     async def listen(self, seconds: float) -> None:
-        """One look at what has come."""
+        """Sync once."""
         filters = {"room": {"timeline": {"limit": 1000}}}
         answer = await self.client.sync(timeout=int(seconds * 1000), since=self._since, sync_filter=filters)
         assert isinstance(answer, SyncResponse), answer
@@ -136,7 +164,7 @@ class Person:
                     self.heard.setdefault(room_id, []).append(event.body)
 
     async def joined(self, room_id: str, count: int) -> None:
-        """Wait until so many people are in the room."""
+        """Wait until the room has that many members."""
         async with asyncio.timeout(30):
             while len((await self.client.joined_members(room_id)).members) < count:
                 await self.listen(1)

@@ -1,4 +1,4 @@
-"""What is particular to a platform: odd payloads of each, and what it does about a connection that is lost."""
+"""The peculiarities of each platform: malformed payloads and lost connections."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
@@ -13,24 +14,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.clock import SystemClock
-from holdfast.engine.together import stop
-from holdfast.gateway import choose, dingtalk, discord, qq, slack
 from holdfast.gateway.gateway import Gateway
-from holdfast.gateway.inlet import understand
-from holdfast.gateway.port import Attachment, Incoming, Options, Outgoing, Sent, TooLarge
-from holdfast.settings import Gateway as GatewaySettings
-from holdfast.settings import Options as Given
-from holdfast.settings import Settings
-from holdfast.store import inbox
+from holdfast.gateway.intake import parse_payload
+from holdfast.gateway.platforms import dingtalk, discord, qq, registry, slack
+from holdfast.gateway.port import Attachment, Incoming, Outgoing, PlatformOptions, Sent
+from holdfast.model.errors import Invalid
+from holdfast.safe_fetch import SafeFetcher, TooLarge
+from holdfast.settings import GatewaySettings, Settings
+from holdfast.settings import PlatformSettings as Given
+from holdfast.store.repos import inbox
+from holdfast.tasks import stop
 from tests.contract.test_channel import Notes
 from tests.engine.stage import set_up
-from tests.gateway import botapi, dingtalkapi, discordapi, qqapi, slackapi
-from tests.gateway.hall import no_index
-from tests.gateway.test_webhook import serving
+from tests.gateway import dingtalkapi, discordapi, qqapi, slackapi, telegramapi
+from tests.gateway.gateway_fixture import no_index, serve
+from tests.gateway.platforms.test_webhook import serving
 
 
 class Bare:
-    """Somebody who is only asked who they are."""
+    """A client that only knows its own id and name."""
 
     user_id = "@agent:x"
     id = 999
@@ -38,16 +40,17 @@ class Bare:
 
 
 def readers() -> dict[str, Callable[[str], Incoming]]:
-    """How each platform reads a payload; nothing of this talks to anybody."""
-    from holdfast.gateway import email, matrix, telegram, webhook
+    """The parser of each platform, without any connection."""
+    from holdfast.gateway.platforms import matrix, telegram, webhook
+    from holdfast.gateway.platforms.email import platform as email
 
-    class Anything(Options):
+    class Anything(PlatformOptions):
         def text(self, key: str, default: str | None = None) -> str:
             return {"listen": "127.0.0.1:1", "address": "a@b"}.get(key, default or "a text of some length")
 
     options, clock = Anything("x", {}), SystemClock()
     made: dict[str, Any] = {
-        "matrix": matrix.Matrix(Bare()),
+        "matrix": matrix.Matrix(Bare(), SafeFetcher()),
         "telegram": telegram.Telegram.__new__(telegram.Telegram),
         "slack": slack.Slack.__new__(slack.Slack),
         "discord": discord.Discord.__new__(discord.Discord),
@@ -59,8 +62,10 @@ def readers() -> dict[str, Callable[[str], Incoming]]:
     return {name: platform.read for name, platform in made.items()}
 
 
-def _for_email(options: Options) -> Options:
-    return Options("x", {"address": "a@b", "imap_host": "h", "smtp_host": "h"})
+def _for_email(options: PlatformOptions) -> PlatformOptions:
+    return PlatformOptions(
+        "x", {"address": "a@b", "imap_host": "h", "smtp_host": "h", "accept_unauthenticated_senders": True}
+    )
 
 
 PAYLOADS = {
@@ -87,7 +92,7 @@ JUNK = st.one_of(
 
 
 def places(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-    """Every place in a payload."""
+    """The path of every value in a payload."""
     found = [path] if path else []
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
@@ -97,7 +102,7 @@ def places(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, .
 
 @st.composite
 def spoiled(draw: Any) -> tuple[str, str]:
-    """A platform and a payload of it that was good once: something in it is another thing, or gone."""
+    """A platform and a valid payload in which one value was replaced or removed."""
     name = draw(st.sampled_from(sorted(PAYLOADS)))
     payload = json.loads(json.dumps(PAYLOADS[name]))
     for _ in range(draw(st.integers(0, 3))):
@@ -114,11 +119,12 @@ def spoiled(draw: Any) -> tuple[str, str]:
     return name, json.dumps(payload)
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, suppress_health_check=[HealthCheck.too_slow])
 @given(spoiled())
-def test_no_payload_breaks_its_reader(case: tuple[str, str]) -> None:
+def test_no_payload_crashes_its_parser(case: tuple[str, str]) -> None:
     name, payload = case
-    post = understand("in-1", payload, READERS[name])
+    post = parse_payload("in-1", payload, READERS[name])
 
     assert post.fault or (post.chat and post.message)
     post.chat.encode("utf-8")
@@ -129,28 +135,28 @@ READERS = readers()
 
 
 @pytest.mark.parametrize("name", sorted(PAYLOADS))
-def test_the_good_payloads_are_understood(name: str) -> None:
+def test_valid_payloads_are_parsed(name: str) -> None:
     assert "hi" in READERS[name](json.dumps(PAYLOADS[name])).text or name == "telegram"
 
 
 @settings(max_examples=300)
 @given(st.binary(max_size=300))
-def test_no_bytes_break_the_reader_of_mails(content: bytes) -> None:
-    post = understand("in-1", b"From: a@b\n" + content, READERS["email"])
+def test_no_bytes_crash_the_mail_parser(content: bytes) -> None:
+    post = parse_payload("in-1", b"From: a@b\n" + content, READERS["email"])
 
     assert post.fault or post.chat == "a@b" or post.chat
 
 
 @pytest.mark.clients
-async def test_a_flood_of_odd_updates_fills_the_dead_letter_list_and_stops_nothing(tmp_path: Path) -> None:
+async def test_many_malformed_updates_become_dead_letters_and_block_nothing(tmp_path: Path) -> None:
     stage = await set_up(tmp_path, model="echo")
-    async with botapi.running() as api:
-        platforms = {"telegram": Given({"token": botapi.TOKEN, "api_url": api.url, "allow": [1]})}
+    async with telegramapi.running() as api:
+        platforms = {"telegram": Given({"token": telegramapi.TOKEN, "api_url": api.url, "allow": [1]})}
         given_ = Settings(
             home=tmp_path, store=f"sqlite:///{tmp_path}/holdfast.db", model="scripted:echo",
             gateway=GatewaySettings(platforms=platforms),
         )  # fmt: skip
-        gateway = asyncio.create_task(Gateway(stage.engine, given_, no_index).work())
+        gateway = asyncio.create_task(serve(stage.engine, Gateway(stage.engine, given_, no_index)))
         odd = 0
         good = PAYLOADS["telegram"]["update"]["message"]  # type: ignore[index]
         for path in places(good):
@@ -162,23 +168,25 @@ async def test_a_flood_of_odd_updates_fills_the_dead_letter_list_and_stops_nothi
                 inner[path[-1]] = junk
                 api.put({"message": message})
                 odd += 1
-        api.say("still there?", chat={"id": 2, "type": "private"})  # the odd ones of its own chat are answered, too
+        api.say(
+            "still there?", chat={"id": 2, "type": "private"}
+        )  # the malformed ones of its own chat are answered, too
         try:
             async with asyncio.timeout(50), api.changed:
                 await api.changed.wait_for(lambda: any("still there?" in text for text in api.texts))
         finally:
             await stop(gateway)
-        dead = await stage.database.read(inbox.dead, 10_000)
+        dead = await stage.database.read(inbox.list_dead, 10_000)
     await stage.database.close()
 
     assert odd > 100
     assert len(dead) > 20
-    assert all(letter.payload and letter.outcome for letter in dead)
+    assert all(message.payload and message.outcome for message in dead)
 
 
 @asynccontextmanager
 async def connected(kind: str, options: dict[str, object], notes: Notes) -> AsyncIterator[Any]:
-    async with choose.connect(kind)(Options(kind, options), SystemClock()) as platform:
+    async with registry.connect(kind)(PlatformOptions(kind, options), SystemClock()) as platform:
         notes.begin_anew()
         task = asyncio.create_task(platform.receive(notes, notes.position))
         try:
@@ -189,7 +197,7 @@ async def connected(kind: str, options: dict[str, object], notes: Notes) -> Asyn
 
 
 @pytest.mark.clients
-async def test_discord_is_asked_for_what_was_said_while_nobody_listened() -> None:
+async def test_discord_messages_sent_during_a_disconnect_are_fetched() -> None:
     async with discordapi.running() as api:
         gateway = api.url.replace("http", "ws") + "/gateway"
         options: dict[str, object] = {"token": "token-1", "api_url": f"{api.url}/api", "gateway_url": gateway}
@@ -211,7 +219,7 @@ async def test_discord_is_asked_for_what_was_said_while_nobody_listened() -> Non
 
 
 @pytest.mark.clients
-async def test_qq_goes_on_from_the_last_event_that_was_kept() -> None:
+async def test_qq_resumes_after_the_last_stored_event() -> None:
     async with qqapi.running() as api:
         options: dict[str, object] = {
             "app_id": "1", "secret": "secret", "api_url": api.url, "token_url": f"{api.url}/token",
@@ -230,15 +238,15 @@ async def test_qq_goes_on_from_the_last_event_that_was_kept() -> None:
 
 
 @pytest.mark.clients
-async def test_qq_writes_to_somebody_whose_message_is_too_old_to_be_answered() -> None:
+async def test_qq_sends_a_plain_message_if_the_original_is_too_old_to_answer() -> None:
     async with qqapi.running() as api:
         options: dict[str, object] = {
             "app_id": "1", "secret": "secret", "api_url": api.url, "token_url": f"{api.url}/token",
         }  # fmt: skip
         async with connected("qq", options, Notes()) as platform:
-            fate = await platform.send(Outgoing(chat="alice", text="late", key="k", reply_to="old"))
+            result = await platform.send(Outgoing(chat="alice", text="late", key="k", reply_to="old"))
 
-    assert isinstance(fate, Sent)
+    assert isinstance(result, Sent)
     assert [(one["content"], one["msg_id"]) for one in api.sent] == [("late", None)]
 
 
@@ -246,7 +254,7 @@ def frame(data: object) -> str:
     return json.dumps({"type": "CALLBACK", "headers": {"messageId": "1", "topic": "t"}, "data": data})
 
 
-def test_dingtalk_reads_data_in_every_wrapping() -> None:
+def test_dingtalk_parses_data_in_every_encoding() -> None:
     plain = {"msgId": "m", "conversationId": "c", "senderId": "s", "msgtype": "text", "text": {"content": "hi"}}
     xml = "<xml><msgId>m</msgId><conversationId>c</conversationId><senderId>s</senderId><content>a file</content></xml>"
     escaped = xml.replace("<", "&lt;").replace(">", "&gt;")
@@ -257,11 +265,11 @@ def test_dingtalk_reads_data_in_every_wrapping() -> None:
     assert read(frame(json.dumps(json.dumps(plain)))).text == "hi"
     assert read(frame(xml)).text == "a file"
     assert read(frame(escaped)).text == "a file"
-    assert understand("in-1", frame("<!DOCTYPE x [<!ENTITY y 'z'>]><x>&y;</x>"), read).fault
-    assert understand("in-1", frame("no xml, no json"), read).fault
+    assert parse_payload("in-1", frame("<!DOCTYPE x [<!ENTITY y 'z'>]><x>&y;</x>"), read).fault
+    assert parse_payload("in-1", frame("no xml, no json"), read).fault
 
 
-def test_dingtalk_knows_files_pictures_and_voices() -> None:
+def test_dingtalk_parses_files_images_and_voice_messages() -> None:
     def of(kind: str, content: object) -> Incoming:
         data = {"msgId": "m", "conversationId": "c", "senderId": "s", "msgtype": kind, "content": content}
         return READERS["dingtalk"](frame(json.dumps(data)))
@@ -274,7 +282,7 @@ def test_dingtalk_knows_files_pictures_and_voices() -> None:
 
 
 @pytest.mark.clients
-async def test_files_are_fetched_from_every_platform_within_their_limit(tmp_path: Path) -> None:
+async def test_every_platform_fetches_files_up_to_the_limit(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         apis: dict[str, Any] = {}
         for name, module in (("slack", slackapi), ("discord", discordapi), ("dingtalk", dingtalkapi), ("qq", qqapi)):
@@ -293,7 +301,7 @@ async def test_files_are_fetched_from_every_platform_within_their_limit(tmp_path
         }
         for name, api in apis.items():
             platform = await stack.enter_async_context(
-                choose.connect(name)(Options(name, options[name]), SystemClock())
+                registry.connect(name)(PlatformOptions(name, options[name]), SystemClock())
             )
             ref = "f1" if name == "dingtalk" else f"{api.url}/files/f1"
             await platform.fetch(Attachment(ref=ref, name="x"), tmp_path / name, 100)
@@ -302,7 +310,7 @@ async def test_files_are_fetched_from_every_platform_within_their_limit(tmp_path
                 await platform.fetch(Attachment(ref=ref, name="x"), tmp_path / "no", 3)
 
 
-def test_slack_counts_one_message_once_whatever_events_tell_of_it() -> None:
+def test_several_slack_events_for_one_message_count_once() -> None:
     def of(**more: object) -> Incoming:
         event = {"type": "message", "channel": "C1", "user": "U1", "text": "<@U0> hi", "ts": "1.5", **more}
         return READERS["slack"](
@@ -319,7 +327,7 @@ def test_slack_counts_one_message_once_whatever_events_tell_of_it() -> None:
 
 
 @pytest.mark.clients
-async def test_slacks_token_goes_to_slack_alone(tmp_path: Path) -> None:
+async def test_only_slack_gets_the_slack_token(tmp_path: Path) -> None:
     told: list[str] = []
 
     async def give(request: web.Request) -> web.Response:
@@ -328,8 +336,72 @@ async def test_slacks_token_goes_to_slack_alone(tmp_path: Path) -> None:
 
     async with slackapi.running() as api, serving(give) as elsewhere:
         options = {"bot_token": "xoxb-1", "app_token": "xapp-1", "api_url": f"{api.url}/api/"}
-        async with choose.connect("slack")(Options("slack", {**options}), SystemClock()) as platform:
+        with pytest.raises(Invalid):
+            async with registry.connect("slack")(PlatformOptions("slack", {**options}), SystemClock()) as platform:
+                await platform.fetch(Attachment(ref=elsewhere, name="x"), tmp_path / "x", 100)
+        trusted = {**options, "trusted_hosts": [urlsplit(elsewhere).netloc]}
+        async with registry.connect("slack")(PlatformOptions("slack", trusted), SystemClock()) as platform:
             await platform.fetch(Attachment(ref=elsewhere, name="x"), tmp_path / "x", 100)
 
     assert (tmp_path / "x").read_bytes() == b"content"
     assert told == [""]
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize(("kind", "module"), [("qq", qqapi), ("dingtalk", dingtalkapi)])
+async def test_two_bots_of_one_kind_use_their_own_servers(kind: str, module: Any) -> None:
+    async with module.running() as one, module.running() as other, AsyncExitStack() as stack:
+        bots = []
+        for api in (one, other):
+            options: dict[str, object] = (
+                {"client_id": "r", "client_secret": "secret", "open_url": api.url}
+                if kind == "dingtalk"
+                else {"app_id": "1", "secret": "secret", "api_url": api.url, "token_url": f"{api.url}/token"}
+            )
+            bots.append(
+                await stack.enter_async_context(registry.connect(kind)(PlatformOptions(kind, options), SystemClock()))
+            )
+        results = [
+            await bot.send(Outgoing(chat="u1", text=name, key=name)) for bot, name in zip(bots, "ab", strict=True)
+        ]
+
+        assert [type(result) for result in results] == [Sent, Sent]
+        assert [api.texts for api in (one, other)] == [["a"], ["b"]]
+        notes = [Notes(), Notes()]
+        tasks = [asyncio.create_task(bot.receive(note, "")) for bot, note in zip(bots, notes, strict=True)]
+        try:
+            for note, task in zip(notes, tasks, strict=True):
+                await note.until_connected(task)
+            assert [api.connections for api in (one, other)] == [1, 1]
+        finally:
+            await stop(*tasks)
+
+
+@pytest.mark.clients
+async def test_two_discord_bots_use_their_own_servers() -> None:
+    async with discordapi.running() as one, discordapi.running() as other, AsyncExitStack() as stack:
+        notes = [Notes(), Notes()]
+        bots = []
+        for api in (one, other):
+            gateway = api.url.replace("http", "ws") + "/gateway"
+            options: dict[str, object] = {"token": "token-1", "api_url": f"{api.url}/api", "gateway_url": gateway}
+            opened = registry.connect("discord")(PlatformOptions("discord", options), SystemClock())
+            bots.append(await stack.enter_async_context(opened))
+        results = [
+            await bot.send(Outgoing(chat="7", text=name, key=name)) for bot, name in zip(bots, "ab", strict=True)
+        ]
+        tasks = [asyncio.create_task(bot.receive(note, "")) for bot, note in zip(bots, notes, strict=True)]
+        try:
+            for note, task in zip(notes, tasks, strict=True):
+                await note.until_connected(task)
+            await one.say("for the first")
+            await other.say("for the second")
+            for note in notes:
+                await note.until(1)
+        finally:
+            await stop(*tasks)
+        heard = [[bot.read(payload).text for payload in note.payloads] for bot, note in zip(bots, notes, strict=True)]
+
+    assert [type(result) for result in results] == [Sent, Sent]
+    assert [api.texts for api in (one, other)] == [["a"], ["b"]]
+    assert heard == [["for the first"], ["for the second"]]

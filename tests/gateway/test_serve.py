@@ -1,4 +1,4 @@
-"""`holdfast serve` serves platforms and keeps schedules, and leaves both well."""
+"""`holdfast serve` serves platforms, runs schedules, and stops both cleanly."""
 
 import asyncio
 import signal
@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cron import following
-from holdfast.store import inbox, platforms, schedules
-from holdfast.store.schedules import Schedule
-from holdfast.store.sqlite import open_sqlite
-from tests.gateway.keeper import ROOT
+from holdfast.cron import next_slot
+from holdfast.store.repos import inbox, platforms, schedules
+from holdfast.store.repos.schedules import Schedule
+from holdfast.store.sqlite.driver import open_sqlite
+from tests.gateway.crash_loop import ROOT
+from tests.gateway.platforms.test_webhook import CONFIG, SECRET, Far, payload, serving, signed
 from tests.gateway.synapse import free_port
-from tests.gateway.test_webhook import CONFIG, SECRET, Far, payload, serving, signed
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
 
-async def test_serve_answers_a_bridge_makes_up_for_a_missed_slot_and_lets_go_at_a_signal(tmp_path: Path) -> None:
+async def test_serve_answers_a_bridge_runs_a_missed_slot_and_stops_at_a_signal(tmp_path: Path) -> None:
     import httpx2
 
     home, port, far = tmp_path / "home", free_port(), Far()
     home.mkdir()
     database = await open_sqlite(home / "holdfast.db")
-    slot = following("0 8 * * *", "UTC", 1)
+    slot = next_slot("0 8 * * *", "UTC", 1)
     missed = Schedule("cron-abcdef", "0 8 1 1 *", "UTC", "Happy new year", "bridge:c", None, "run", slot, 1)
     await database.write(schedules.add, missed)
     async with serving(far.handle) as url:
@@ -53,11 +53,11 @@ async def test_serve_answers_a_bridge_makes_up_for_a_missed_slot_and_lets_go_at_
 
     assert code == 0
     assert {one["text"] for one in far.taken} == {"You said: hello", "You said: Happy new year"}
-    states = await database.read(schedules.counts, "cron-abcdef")
+    states = await database.read(schedules.count_slots, "cron-abcdef")
     assert states["done"] == 1
     assert set(states) == {"done", "missed"}
     bridge = await database.read(platforms.get, "bridge")
     assert bridge is not None
     assert (bridge.state, bridge.worker_id) == ("off", None)
-    assert await database.read(inbox.depths) == []
+    assert await database.read(inbox.count_by_state) == []
     await database.close()

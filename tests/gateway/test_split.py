@@ -1,16 +1,16 @@
-"""Long texts in pieces: each fits, nothing is left out, code stays code."""
+"""Splitting long texts: each piece fits, nothing is dropped, code stays code."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.gateway.split import split, utf8, utf16
+from holdfast.gateway.split import split, utf8_length, utf16_length
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=400)
 
 
-@given(TEXTS, st.integers(20, 200), st.sampled_from([len, utf16, utf8]))
-def test_every_piece_fits_and_nothing_is_left_out(text: str, limit: int, measure: object) -> None:
+@given(TEXTS, st.integers(20, 200), st.sampled_from([len, utf16_length, utf8_length]))
+def test_every_piece_fits_and_nothing_is_dropped(text: str, limit: int, measure: object) -> None:
     pieces = split(text, limit, measure)  # type: ignore[arg-type]
 
     assert pieces
@@ -26,7 +26,7 @@ def test_a_text_is_cut_between_paragraphs_before_lines_before_words() -> None:
     assert split("alpha beta gamma delta", 12) == ["alpha beta", "gamma delta"]
 
 
-def test_code_that_is_cut_is_closed_and_opened_again() -> None:
+def test_a_code_block_that_is_cut_is_closed_and_opened_again() -> None:
     code = "\n".join(f"line {number}" for number in range(20))
     pieces = split(f"See:\n```python\n{code}\n```\nDone.", 80)
 
@@ -37,8 +37,8 @@ def test_code_that_is_cut_is_closed_and_opened_again() -> None:
 
 
 @pytest.mark.parametrize("text", ["👩‍👩‍👧‍👦" * 40, "e\u0301" * 200, "日本語" * 100])
-def test_signs_that_belong_together_are_not_cut_apart(text: str) -> None:
-    pieces = split(text, 50, utf16)
+def test_combined_characters_are_not_cut(text: str) -> None:
+    pieces = split(text, 50, utf16_length)
 
     assert "".join(pieces) == text
     assert not any(piece[0] in "\u200d\u0301" for piece in pieces)

@@ -1,4 +1,4 @@
-"""Files that are damaged, half-written or nothing we know are refused or taken in part, and always in words."""
+"""Damaged, incomplete and unknown files are refused or imported in part, always with a message."""
 
 import asyncio
 import json
@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.interop import recognise
-from holdfast.interop.bring import Result
+from holdfast.interop.importing import detect
+from holdfast.interop.importing.runner import ImportResult
 from holdfast.model.errors import HoldfastError, Invalid, NotFound
 from holdfast.store import verify
 from holdfast.store.database import Database
-from holdfast.store.sqlite import open_sqlite
-from tests.interop import made
-from tests.interop.importing import bring, entries
-from tests.interop.test_adopt import MAKERS
+from holdfast.store.sqlite.driver import open_sqlite
+from tests.interop import sample_files
+from tests.interop.importing.test_sync import MAKERS
+from tests.interop.run_import import bring, entries
 
 FILES: dict[str, bytes] = {}
 
@@ -37,10 +37,10 @@ def fixture(name: str) -> bytes:
     return FILES[name]
 
 
-def import_all(data: bytes, suffix: str) -> list[Result]:
-    """Import it into a new store, prove the store, and look at every session."""
+def import_all(data: bytes, suffix: str) -> list[ImportResult]:
+    """Import it into a new store, verify the store, and read every session."""
 
-    async def go() -> list[Result]:
+    async def go() -> list[ImportResult]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, f"source{suffix}")
             path.write_bytes(data)
@@ -79,11 +79,12 @@ def damaged(data: bytes, seed: int) -> bytes:
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MAKERS)
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
-def test_no_damage_gives_more_than_a_sentence(name: str, seed: int) -> None:
+def test_a_damaged_file_is_imported_or_refused_with_a_message(name: str, seed: int) -> None:
     for result in import_all(damaged(fixture(name), seed), ".db" if "hermes" in name else ".jsonl"):
         assert result.error is None or str(result.error)
 
@@ -104,12 +105,13 @@ def values_in(value: object) -> list[tuple[object, object]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["codex", "claude code", "chatgpt"])
 @settings(max_examples=60)
 @given(data=st.data())
-def test_any_value_may_be_anything(name: str, data: st.DataObject) -> None:
-    """The JSON is sound, but what stands in it is not what is documented."""
+def test_any_value_may_have_any_type(name: str, data: st.DataObject) -> None:
+    """The JSON is valid, but its values do not follow the documented format."""
     text = fixture(name).decode()
     whole = name == "chatgpt"
     values = [json.loads(text)] if whole else [json.loads(line) for line in text.splitlines()]
@@ -121,10 +123,11 @@ def test_any_value_may_be_anything(name: str, data: st.DataObject) -> None:
     import_all(lines.encode(), ".json" if whole else ".jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @settings(max_examples=60)
 @given(data=st.data())
-def test_any_cell_of_hermes_may_be_anything(data: st.DataObject) -> None:
+def test_any_cell_of_hermes_may_have_any_type(data: st.DataObject) -> None:
     cells = (
         st.none()
         | st.integers(-(2**62), 2**62)
@@ -134,7 +137,7 @@ def test_any_cell_of_hermes_may_be_anything(data: st.DataObject) -> None:
     )
     cells |= st.sampled_from(["\x00json:[1]", '\x00json:[{"type":"text"}]', "[]", "[[]]", '[{"function":3}]', "{"])
     with tempfile.TemporaryDirectory() as folder:
-        source = made.hermes_rotated(Path(folder, "state.db"))
+        source = sample_files.hermes_rotated(Path(folder, "state.db"))
         for _ in range(data.draw(st.integers(1, 3))):
             table = data.draw(st.sampled_from(["sessions", "messages"]))
             column = data.draw(st.sampled_from(sorted(source.columns[table] - {"id", "session_id"})))
@@ -159,44 +162,44 @@ def test_any_cell_of_hermes_may_be_anything(data: st.DataObject) -> None:
         (b"hello\n", "is not an export of Holdfast"),
         (b"{}", "is JSON, but not"),
         (b"[]", "is JSON, but not"),
-        (b"[1, 2", "is cut off or damaged"),
+        (b"[1, 2", "is truncated or damaged"),
         (b'{"a": 1}\n{"b": 2}\n', "is JSON, but not"),
         (b'[{"role": "user"}]', "is JSON, but not"),
-        (b"[" * 100_000, "is cut off or damaged"),
-        (b'{"a":' * 100_000, "is cut off or damaged"),
-        (b'[{"title": "Half", "mapping": {', "is cut off or damaged"),
-        (b'{"type": "session_meta", "payload": {"id"', "is cut off or damaged"),
+        (b"[" * 100_000, "is truncated or damaged"),
+        (b'{"a":' * 100_000, "is truncated or damaged"),
+        (b'[{"title": "Half", "mapping": {', "is truncated or damaged"),
+        (b'{"type": "session_meta", "payload": {"id"', "is truncated or damaged"),
         (b"SQLite format 3\x00" + b"\xff" * 500, "cannot be read"),
     ],
 )
-def test_what_is_nothing_we_know_is_refused_by_name(tmp_path: Path, content: bytes, says: str) -> None:
+def test_an_unknown_file_is_refused_and_named(tmp_path: Path, content: bytes, says: str) -> None:
     file = tmp_path / "strange.file"
     file.write_bytes(content)
 
     with pytest.raises(HoldfastError, match=says) as caught:
-        recognise.recognise(file)
+        detect.detect_format(file)
 
     assert str(file) in str(caught.value)
 
 
-def test_other_databases_are_told_apart(tmp_path: Path) -> None:
+def test_other_databases_are_distinguished(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE t (x)")
     connection.close()
 
     with pytest.raises(Invalid, match="not one of Hermes"):
-        recognise.recognise(other)
+        detect.detect_format(other)
 
 
-async def test_our_own_store_is_told_apart(database: Database) -> None:
+async def test_a_store_of_holdfast_is_distinguished(database: Database) -> None:
     with pytest.raises(Invalid, match="is a store of Holdfast"):
-        recognise.recognise(Path(str(database.path)))  # type: ignore[attr-defined]
+        detect.detect_format(Path(str(database.path)))  # type: ignore[attr-defined]
 
 
-def test_a_path_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+def test_a_missing_path_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="nowhere"):
-        list(recognise.sources(tmp_path / "nowhere"))
+        list(detect.find_sources(tmp_path / "nowhere"))
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -205,13 +208,13 @@ def test_a_file_is_recognised_by_its_content_alone(tmp_path: Path, name: str) ->
     file.write_bytes(fixture(name))
     expected = "hermes" if "hermes" in name else "claude-code" if "claude" in name else name.partition(",")[0]
 
-    assert recognise.recognise(file).format == expected
+    assert detect.detect_format(file).format == expected
 
 
-async def test_a_folder_is_searched_and_what_is_strange_in_it_passed_over(database: Database, tmp_path: Path) -> None:
+async def test_a_folder_is_searched_and_unknown_files_are_skipped(database: Database, tmp_path: Path) -> None:
     home = tmp_path / "dot-codex"
-    made.codex(home / "sessions" / "2026" / "01" / "02" / "rollout-1.jsonl")
-    made.write_lines(home / "history.jsonl", [{"session_id": "x", "ts": 1, "text": "y"}])
+    sample_files.codex(home / "sessions" / "2026" / "01" / "02" / "rollout-1.jsonl")
+    sample_files.write_lines(home / "history.jsonl", [{"session_id": "x", "ts": 1, "text": "y"}])
     (home / "config.toml").write_text("model = 'x'")
     (home / "version.json").write_text('{"latest": 1}')
     (home / "loop").symlink_to(home)
@@ -223,7 +226,7 @@ async def test_a_folder_is_searched_and_what_is_strange_in_it_passed_over(databa
     assert not [result for result in results if result.error is not None]
 
 
-async def test_a_folder_with_nothing_in_it_is_a_failure(database: Database, tmp_path: Path) -> None:
+async def test_a_folder_without_sessions_is_an_error(database: Database, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 
     results = await bring(database, tmp_path / "empty")

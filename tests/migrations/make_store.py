@@ -23,9 +23,10 @@ from holdfast.model.event import (
 )
 from holdfast.model.message import File, Image, Reasoning, Text, ToolCall
 from holdfast.model.times import SECOND
-from holdfast.store import aliases, keys, leases, log, sessions, workers
 from holdfast.store.database import Database
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import aliases, idempotency, leases, log, sessions, workers
+from holdfast.store.sqlite.driver import open_sqlite
+from tests.fakes.forks import fork_session
 from tests.migrations.examples import example
 
 STORES = Path(__file__).parent / "stores"
@@ -33,7 +34,7 @@ START = 1_800_000_000 * SECOND
 
 
 def conversation() -> list[Event]:
-    """A turn with everything a message can hold."""
+    """A turn with everything that a message can contain."""
     call = ToolCall("call_1", "terminal", '{"command": "ls"}')
     return [
         TurnStarted(turn_id="turn-1", worker_id="worker-1", key="key-1"),
@@ -65,16 +66,18 @@ async def fill(database: Database) -> None:
             await database.write(log.append, lease, [example(cls) for cls in KINDS.values()], at=START + 60 * SECOND)
         if name == "running":
             await database.write(log.append, lease, [TurnStarted(turn_id="turn-2")], at=START + 60 * SECOND)
-            await database.write(log.keep_draft, lease, log.Draft("turn-2", "half a", START))
+            await database.write(log.save_draft, lease, log.ReplyDraft("turn-2", "half a", START))
         else:
             await database.write(leases.release, lease)
         await database.write(aliases.add, f"old-{name}", f"hf-{name}", at=START)
-        await database.write(aliases.point, f"cli:{name}", f"hf-{name}", at=START)
-        await database.write(keys.claim, f"hf-{name}", "me", "key-1", request="digest", turn_id="turn-1", at=START)
+        await database.write(aliases.set_channel_session, f"cli:{name}", f"hf-{name}", at=START)
+        await database.write(
+            idempotency.claim, f"hf-{name}", "me", "key-1", request="digest", turn_id="turn-1", at=START
+        )
     await database.write(sessions.end, "hf-ended", "user", at=START + 90 * SECOND)
     await database.write(sessions.trash, "hf-trashed", at=START + 90 * SECOND)
     await database.write(sessions.pin, "hf-pinned", pinned=True, at=START + 90 * SECOND)
-    await database.write(sessions.fork, "hf-plain", "hf-fork", at=START + 90 * SECOND, at_seq=4)
+    await database.write(fork_session, "hf-plain", "hf-fork", at=START + 90 * SECOND, at_seq=4)
 
 
 async def make(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The schema is what the migrations make of it; stores of every release open; no upgrade costs a row."""
+"""The schema is the result of the migrations; stores of every release open; no upgrade loses a row."""
 
 import asyncio
 import gzip
@@ -16,15 +16,16 @@ import pytest
 from holdfast.model.errors import Corrupt, Unsupported
 from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.message import Text
-from holdfast.store import log, meta, sessions
-from holdfast.store.migrate import APPLICATION, Migration, known, migrate
-from holdfast.store.sqlite import open_sqlite
-from holdfast.store.sqlite_connection import connect
+from holdfast.model.session import summarise
+from holdfast.store.repos import log, meta, session_list, sessions
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.driver import open_sqlite
+from holdfast.store.sqlite.migrate import APPLICATION, Migration, known, migrate
 from tests.migrations.make_store import STORES
 
 ROOT = Path(__file__).parents[2]
 RELEASED: dict[int, str] = {}
-"""The digest of each migration that a release has carried out somewhere: such a file never changes again.
+"""The digest of each migration in a release: such a file never changes again.
 Add an entry when its release is made."""
 NEXT = known()[-1].number + 1
 COPY = f"holdfast.db.before-{NEXT:04}"
@@ -37,14 +38,14 @@ BROKEN_STEP = Migration(
 OPEN = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.store import meta
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import meta
+from holdfast.store.sqlite.driver import open_sqlite
 
 async def main():
     print("ready", flush=True)
     sys.stdin.readline()
     database = await open_sqlite(Path(sys.argv[1]))
-    print(await database.read(meta.store_id), flush=True)
+    print(await database.read(meta.get_store_id), flush=True)
     await database.close()
 
 asyncio.run(main())
@@ -84,7 +85,7 @@ async def make_store(path: Path) -> None:
 
 
 def upgrade(path: Path, *further: Migration) -> int:
-    """Bring the store to a schema of the future; how far it had come before."""
+    """Migrate the store to a future schema; returns the status before."""
     connection = connect(path)
     try:
         return migrate(connection, path, (*known(), *further)).applied
@@ -125,7 +126,7 @@ def test_a_released_migration_never_changes() -> None:
     assert {number: found.get(number) for number in RELEASED} == RELEASED
 
 
-async def test_the_ledger_holds_what_was_applied_word_for_word(path: Path) -> None:
+async def test_the_migration_table_has_the_exact_text_that_was_applied(path: Path) -> None:
     await make_store(path)
 
     assert raw(path, "SELECT number, name, digest FROM migration ORDER BY number") == [
@@ -145,11 +146,11 @@ async def test_an_empty_file_becomes_a_store(path: Path) -> None:
     assert raw(path, "SELECT count(*) FROM session") == [(5,)]
 
 
-async def test_every_store_has_an_id_of_its_own_and_keeps_it(tmp_path: Path) -> None:
+async def test_every_store_has_its_own_id_and_keeps_it(tmp_path: Path) -> None:
     found = []
     for name in ("a.db", "b.db", "a.db"):
         database = await open_sqlite(tmp_path / name)
-        found.append(await database.read(meta.store_id))
+        found.append(await database.read(meta.get_store_id))
         await database.close()
 
     assert found[0] == found[2] != found[1]
@@ -165,7 +166,7 @@ async def test_opening_a_store_again_changes_nothing_of_its_schema(path: Path) -
     assert not list(path.parent.glob("*.before-*"))
 
 
-async def test_a_store_of_a_newer_release_is_refused_and_not_touched(path: Path) -> None:
+async def test_a_store_of_a_newer_release_is_refused_and_not_changed(path: Path) -> None:
     await make_store(path)
     newer = connect(path)
     newer.execute(f"PRAGMA user_version = {known()[-1].number + 7}")
@@ -173,17 +174,17 @@ async def test_a_store_of_a_newer_release_is_refused_and_not_touched(path: Path)
 
     with pytest.raises(Unsupported, match=rf"newer release \(its schema is {known()[-1].number + 7}"):
         await open_sqlite(path)
-    assert contents(path) == before, "not even what waits in the WAL is moved"
+    assert contents(path) == before, "not even the content of the WAL is moved"
     newer.close()
 
 
 @pytest.mark.parametrize("journal", ["delete", "wal"])
-async def test_a_database_of_somebody_else_is_refused_and_not_touched(path: Path, journal: str) -> None:
+async def test_a_database_of_another_program_is_refused_and_not_changed(path: Path, journal: str) -> None:
     raw(path, f"PRAGMA journal_mode = {journal}; CREATE TABLE places (url TEXT); INSERT INTO places VALUES ('x');")
     path.chmod(0o644)
     before = contents(path)
 
-    with pytest.raises(Unsupported, match="not one of Holdfast's; it was left alone"):
+    with pytest.raises(Unsupported, match="of another program; it was left unchanged"):
         await open_sqlite(path)
     assert contents(path).get(path.name) == before[path.name]
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
@@ -194,7 +195,7 @@ async def test_a_database_of_somebody_else_is_refused_and_not_touched(path: Path
 @pytest.mark.parametrize(
     "content", [b"xy", b"just some notes\n" * 1_000, b"\0" * 8_192, b"SQLite format 3\0" + b"\xff" * 9_000]
 )
-async def test_a_file_that_is_no_database_is_called_damaged_and_not_touched(path: Path, content: bytes) -> None:
+async def test_a_file_that_is_not_a_database_is_reported_as_damaged_and_not_changed(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
     with pytest.raises(Corrupt, match=re.escape(str(path))):
@@ -203,18 +204,19 @@ async def test_a_file_that_is_no_database_is_called_damaged_and_not_touched(path
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-async def test_a_store_that_was_cut_off_is_called_damaged_and_not_touched(path: Path, share: float) -> None:
+async def test_a_truncated_store_is_reported_as_damaged_and_not_changed(path: Path, share: float) -> None:
     await make_store(path)
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).unlink()
     os.truncate(path, int(path.stat().st_size * share))
     before = path.read_bytes()
 
-    with pytest.raises(Corrupt, match="left as it is"):
+    with pytest.raises(Corrupt, match="left unchanged"):
         await open_sqlite(path)
     assert path.read_bytes() == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("attempt", range(3))
 def test_processes_that_open_a_new_store_at_once_share_it(tmp_path: Path, attempt: int) -> None:
     path = tmp_path / "not" / "there" / "yet" / "holdfast.db"
@@ -260,7 +262,7 @@ async def test_the_copy_is_a_store_that_the_older_release_opens(path: Path) -> N
     database = await open_sqlite(path.with_name(COPY))
 
     session = await database.read(sessions.get, "hf-3")
-    assert len(await database.read(log.read_whole, session)) == 2
+    assert len(await database.read(log.read_complete, session)) == 2
     await database.write(log.append_unheld, "hf-3", [words("back again")], at=9)
     await database.close()
 
@@ -286,7 +288,7 @@ async def test_an_upgrade_that_fails_leaves_the_store_as_it_was(path: Path) -> N
     await (await open_sqlite(path)).close()
 
 
-async def test_the_copy_is_of_the_store_as_it_was_just_before_the_upgrade_that_took_place(path: Path) -> None:
+async def test_the_copy_is_the_store_just_before_the_upgrade(path: Path) -> None:
     await make_store(path)
     with pytest.raises(apsw.SQLError):
         upgrade(path, BROKEN_STEP)
@@ -299,7 +301,7 @@ async def test_the_copy_is_of_the_store_as_it_was_just_before_the_upgrade_that_t
     assert raw(copy, "SELECT count(*) FROM event") == raw(path, "SELECT count(*) FROM event") == [(11,)]
 
 
-async def test_what_a_crash_left_of_a_copy_is_never_taken_for_one(path: Path) -> None:
+async def test_an_incomplete_copy_is_never_used(path: Path) -> None:
     await make_store(path)
     path.with_name(f"{COPY}.part").write_bytes(b"half a copy")
     upgrade(path, NEXT_STEP)
@@ -308,7 +310,7 @@ async def test_what_a_crash_left_of_a_copy_is_never_taken_for_one(path: Path) ->
     assert sorted(file.name for file in path.parent.glob("*.before-*")) == [COPY]
 
 
-async def test_of_many_who_upgrade_at_once_one_does_and_the_copy_is_from_before(path: Path) -> None:
+async def test_of_many_concurrent_processes_one_upgrades_and_the_copy_is_from_before(path: Path) -> None:
     await make_store(path)
     outcomes = await asyncio.gather(*(asyncio.to_thread(upgrade, path, NEXT_STEP) for _ in range(6)))
 
@@ -331,7 +333,7 @@ async def test_a_statement_that_yields_rows_does_not_stop_the_rest_of_its_migrat
     assert raw(path, "SELECT DISTINCT model FROM session") == [("x",)]
 
 
-async def test_several_steps_are_taken_at_once_with_one_copy(path: Path) -> None:
+async def test_several_migrations_are_applied_at_once_with_one_copy(path: Path) -> None:
     await make_store(path)
     third = Migration(NEXT + 1, "post_late", "CREATE TABLE late (x TEXT) STRICT;")
     upgrade(path, NEXT_STEP, third)
@@ -352,27 +354,28 @@ async def test_a_new_store_is_not_copied(path: Path) -> None:
 
 @pytest.fixture(params=sorted(STORES.glob("*.db.gz")), ids=lambda file: file.name)
 def old_store(request: pytest.FixtureRequest, path: Path) -> Path:
-    """A copy of a store that some release has left behind."""
+    """A copy of a store of some release."""
     path.write_bytes(gzip.decompress(request.param.read_bytes()))
     return path
 
 
-async def test_a_store_of_an_earlier_release_opens_whole_and_goes_on(old_store: Path) -> None:
+async def test_a_store_of_an_earlier_release_opens_completely_and_can_be_used(old_store: Path) -> None:
     before = raw(old_store, "SELECT id, seq, hash FROM session ORDER BY id")
     database = await open_sqlite(old_store)
-    page = await database.read(sessions.list_page, sessions.EVERYTHING, limit=1_000)
+    page = await database.read(session_list.list_page, session_list.EVERYTHING, limit=1_000)
 
     assert sorted((one.id, one.seq, one.hash) for one in page.sessions) == before
     for session in page.sessions:
-        assert len(await database.read(log.read_whole, session)) == session.seq
-        assert (await database.write(sessions.rebuild, session.id)).summary == session.summary
+        entries = await database.read(log.read_complete, session)
+        assert len(entries) == session.seq
+        assert summarise(entries) == session.summary
         if session.lease_worker is None:
             after = await database.write(log.append_unheld, session.id, [words("going on")], at=9)
-            assert len(await database.read(log.read_whole, after)) == session.seq + 1
+            assert len(await database.read(log.read_complete, after)) == session.seq + 1
     await database.close()
 
 
-def test_a_store_of_an_earlier_release_was_made_by_migrations_as_they_still_are(old_store: Path) -> None:
+def test_a_store_of_an_earlier_release_was_made_by_unchanged_migrations(old_store: Path) -> None:
     """A file that was changed before its release needs `make_store` again; after it, the change must be taken back."""
     ours = {migration.number: migration.digest for migration in known()}
     theirs = dict(raw(old_store, "SELECT number, digest FROM migration"))

@@ -25,20 +25,20 @@ def drawn() -> dict[str, str | None]:
     return parents
 
 
-def test_the_tree_that_is_drawn_is_the_tree_of_the_classes() -> None:
+def test_the_documented_tree_equals_the_class_tree() -> None:
     real = {error.__name__: error.__mro__[1].__name__ for error in every(HoldfastError)[1:]}
 
     assert drawn() == {"HoldfastError": None, **real}
 
 
-def test_the_tree_is_drawn_in_the_order_of_the_classes() -> None:
+def test_the_documented_tree_is_in_the_order_of_the_classes() -> None:
     order = [error.__name__ for error in every(HoldfastError)]
 
     assert list(drawn()) == order
     assert all(earlier != later for earlier, later in pairwise(order))
 
 
-def test_every_error_has_a_code_of_its_own() -> None:
+def test_every_error_has_its_own_code() -> None:
     codes = [error.code for error in every(HoldfastError)]
 
     assert len(codes) == len(set(codes))
@@ -47,16 +47,16 @@ def test_every_error_has_a_code_of_its_own() -> None:
         assert "code" in vars(error), f"{error.__name__} has the code of its parent"
 
 
-def test_errors_that_say_nothing_else_pass_their_message_on() -> None:
+def test_errors_keep_their_message() -> None:
     for error in every(HoldfastError):
         assert str(error("what happened")) == "what happened"
 
 
-def test_a_rate_limit_may_say_when_to_come_back() -> None:
+def test_a_rate_limit_may_include_a_retry_time() -> None:
     assert RateLimited("slow down").retry_after is None
     assert RateLimited("slow down", 2.5).retry_after == 2.5
 
 
-def test_an_error_of_ours_is_never_mistaken_for_one_of_the_language() -> None:
+def test_our_errors_are_not_builtin_errors() -> None:
     for error in every(HoldfastError):
         assert not issubclass(error, OSError | ValueError | LookupError)

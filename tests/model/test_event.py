@@ -2,13 +2,14 @@ import hashlib
 import json
 import math
 import re
+from typing import get_args, get_type_hints
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.entry import GENESIS, Entry, decode, dumps, encode, link
+from holdfast.model.entry import FLOAT_FIELDS, GENESIS, Entry, decode, dumps, encode, link
 from holdfast.model.errors import Corrupt, Invalid
 from holdfast.model.event import (
     ANNOTATIONS,
@@ -48,22 +49,51 @@ PINNED = [
         "a4d6ec8ca2009e401ec01d1840a0e0fe9153eebd259f907fe52e96ab5a136fd3",
     ),
 ]
-"""Logs are for ever: if one of these has to change, old stores can no longer be proved."""
+"""Logs are permanent: if one of these changed, old stores could no longer be verified."""
 
 
+ASCII = st.text(st.characters(max_codepoint=127), max_size=30)
+
+
+@pytest.mark.slow
+@settings(max_examples=200)
+@given(event=events())
+def test_every_event_is_written_in_the_one_form_that_hashes_depend_on(event: Event) -> None:
+    assert encode(event) == dumps(msgspec.to_builtins(event))
+
+
+@given(text=ASCII, cost=st.none() | st.floats(allow_nan=False, allow_infinity=False))
+def test_plain_text_is_written_in_that_form_too(text: str, cost: float | None) -> None:
+    event = ModelSaid(turn_id=text, parts=(Text(text),), usage=Usage(tokens_in=3, cost=cost))
+    assert encode(event) == dumps(msgspec.to_builtins(event))
+
+
+def test_every_float_of_an_event_is_known_to_the_encoder() -> None:
+    assert {f'"{name}":'.encode() for cls in KINDS.values() for name in _float_fields(cls)} == set(FLOAT_FIELDS)
+
+
+def _float_fields(hint: object, name: str = "") -> set[str]:
+    if hint is float:
+        return {name}
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return set().union(*(_float_fields(field, name) for name, field in get_type_hints(hint).items()))
+    return set().union(*(_float_fields(part, name) for part in get_args(hint)))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=30)
 @given(data=st.data())
-def test_an_event_of_any_kind_comes_back_as_it_was(kind: str, data: st.DataObject) -> None:
+def test_an_event_of_any_kind_survives_serialization(kind: str, data: st.DataObject) -> None:
     event = data.draw(events(kind))
     body = encode(event)
 
     assert decode(kind, body) == event
     assert body.isascii()
-    assert dumps(json.loads(body)) == body, "there is one way to write it"
+    assert dumps(json.loads(body)) == body, "the serialized form is unique"
 
 
-def test_the_written_form_and_the_chain_stay_as_they_are() -> None:
+def test_the_serialized_form_and_the_chain_do_not_change() -> None:
     hash_ = GENESIS
     for event, body, expected in PINNED:
         hash_ = link(hash_, KIND_OF[type(event)], AT, body)
@@ -80,13 +110,13 @@ def test_a_hash_can_be_computed_with_any_sha256() -> None:
 
 
 @given(events(), events(), st.integers(0, 2**53), st.integers(0, 2**53))
-def test_a_hash_tells_any_two_events_apart(one: Event, two: Event, at: int, later: int) -> None:
+def test_a_hash_distinguishes_any_two_events(one: Event, two: Event, at: int, later: int) -> None:
     hashes = {link(GENESIS, KIND_OF[type(e)], t, encode(e)) for e, t in ((one, at), (two, later))}
 
     assert (len(hashes) == 1) == ((one, at) == (two, later) and type(one) is type(two))
 
 
-def test_a_hash_depends_on_all_that_came_before() -> None:
+def test_a_hash_depends_on_all_earlier_events() -> None:
     body = encode(Titled(title="Plans"))
 
     assert link(GENESIS, "titled", AT, body) != link("1" * 64, "titled", AT, body)
@@ -95,7 +125,7 @@ def test_a_hash_depends_on_all_that_came_before() -> None:
 # kinds
 
 
-def test_kinds_are_snake_case_and_in_the_past() -> None:
+def test_kinds_are_snake_case_and_in_the_past_tense() -> None:
     for kind, cls in KINDS.items():
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", kind)
         assert re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower() == kind
@@ -105,7 +135,7 @@ def test_kinds_are_snake_case_and_in_the_past() -> None:
         )
 
 
-def test_every_event_has_a_kind_of_its_own() -> None:
+def test_every_event_has_its_own_kind() -> None:
     assert {cls: kind for kind, cls in KINDS.items()} == KIND_OF
     assert set(KINDS.values()) == set(Event.__args__)
 
@@ -122,7 +152,7 @@ def test_an_entry_knows_its_kind() -> None:
     assert Entry(1, AT, Titled(title="x")).kind == "titled"
 
 
-def test_annotations_put_no_words_into_a_conversation() -> None:
+def test_annotations_add_no_message() -> None:
     assert not set(ANNOTATIONS) & {UserSaid, ModelSaid, ToolEnded}
 
 
@@ -146,12 +176,12 @@ def test_annotations_put_no_words_into_a_conversation() -> None:
         ("ended", '{"reason":"boredom"}'),
     ],
 )
-def test_what_this_release_cannot_read_is_called_corrupt(kind: str, body: str) -> None:
+def test_an_event_that_this_release_cannot_read_is_corrupt(kind: str, body: str) -> None:
     with pytest.raises(Corrupt, match=re.escape(kind)):
         decode(kind, body)
 
 
-def test_fields_of_a_later_release_are_passed_over() -> None:
+def test_fields_of_a_later_release_are_ignored() -> None:
     assert decode("titled", '{"title":"Plans","mood":"good"}') == Titled(title="Plans")
     assert decode("titled", '{"title":"\\ud83d","mood":"good"}') == Titled(title="\ud83d")
 
@@ -162,12 +192,12 @@ def test_fields_with_their_defaults_are_not_written(text: str) -> None:
 
 
 @pytest.mark.parametrize("cost", [math.nan, math.inf, -math.inf])
-def test_a_number_that_json_cannot_hold_is_refused(cost: float) -> None:
+def test_a_number_that_json_cannot_represent_is_refused(cost: float) -> None:
     with pytest.raises(Invalid, match="model_said"):
         encode(ModelSaid(turn_id="turn-1", parts=(), usage=Usage(cost=cost)))
 
 
-def test_facts_cannot_be_changed() -> None:
+def test_events_are_immutable() -> None:
     for cls in KINDS.values():
         assert cls.__struct_config__.frozen
         assert msgspec.structs.fields(cls) is not None

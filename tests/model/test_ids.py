@@ -12,7 +12,7 @@ from holdfast.model.times import DAY, SECOND
 from tests.fakes.clock import FakeClock
 
 
-def test_ids_of_one_maker_grow_within_one_microsecond(clock: FakeClock) -> None:
+def test_ids_of_one_generator_increase_within_one_microsecond(clock: FakeClock) -> None:
     ids = Ids(clock.now)
     made = [ids.make(SESSION) for _ in range(1_000)]
 
@@ -20,7 +20,7 @@ def test_ids_of_one_maker_grow_within_one_microsecond(clock: FakeClock) -> None:
 
 
 @given(st.lists(st.integers(-3 * DAY, 3 * DAY), max_size=50))
-def test_ids_grow_whatever_somebody_does_to_the_clock(jumps: list[int]) -> None:
+def test_ids_increase_whatever_the_clock_does(jumps: list[int]) -> None:
     clock = FakeClock()
     ids = Ids(clock.now)
     made = []
@@ -32,20 +32,20 @@ def test_ids_grow_whatever_somebody_does_to_the_clock(jumps: list[int]) -> None:
 
 
 @given(st.integers(0, 2**45 - 2), st.integers(1, 1_000), st.integers(0, 2**55 - 1), st.integers(0, 2**55 - 1))
-def test_ids_of_two_makers_sort_by_their_milliseconds(millis: int, later: int, first: int, second: int) -> None:
+def test_ids_of_two_generators_sort_by_their_milliseconds(millis: int, later: int, first: int, second: int) -> None:
     earlier = Ids(lambda: millis * 1_000, lambda bits: first).make(SESSION)
     after = Ids(lambda: min(millis + later, 2**45 - 1) * 1_000, lambda bits: second).make(SESSION)
 
     assert earlier < after
 
 
-def test_two_makers_with_the_same_clock_do_not_meet(clock: FakeClock) -> None:
+def test_two_generators_with_the_same_clock_do_not_collide(clock: FakeClock) -> None:
     one, two = Ids(clock.now), Ids(clock.now)
 
     assert not {one.make(SESSION) for _ in range(500)} & {two.make(SESSION) for _ in range(500)}
 
 
-def test_an_id_at_its_worst_chance_still_grows(clock: FakeClock) -> None:
+def test_an_id_with_the_highest_random_part_still_increases(clock: FakeClock) -> None:
     ids = Ids(clock.now, lambda bits: 2**bits - 1)
 
     assert ids.make(SESSION) < ids.make(SESSION) < ids.make(SESSION)
@@ -61,7 +61,7 @@ def test_an_id_needs_no_quoting_anywhere(clock: FakeClock, prefix: str) -> None:
     assert made == made.lower(), "file systems that ignore case keep ids apart"
 
 
-def test_the_format_of_an_id_stays() -> None:
+def test_the_format_of_an_id_does_not_change() -> None:
     ids = Ids(lambda: 1_800_000_000 * SECOND, lambda bits: 1)
 
     assert ids.make(SESSION) == "hf-1mcc5rm0000000000001"
@@ -81,11 +81,11 @@ def test_the_format_of_an_id_stays() -> None:
         ("my own name", False),
     ],
 )
-def test_only_our_own_ids_look_like_ours(ref: str, looks: bool) -> None:
+def test_only_session_ids_look_like_session_ids(ref: str, looks: bool) -> None:
     assert looks_like_session(ref) == looks
 
 
-def test_a_made_id_looks_like_ours(clock: FakeClock) -> None:
+def test_a_generated_id_looks_like_a_session_id(clock: FakeClock) -> None:
     assert looks_like_session(Ids(clock.now).make(SESSION))
     assert not looks_like_session(Ids(clock.now).make(TURN))
 

@@ -1,11 +1,10 @@
-"""What the signs of a process add up to."""
+"""The classification of a process by its signs of activity."""
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.identity import Identity
 from holdfast.model.process import (
     WORK_SECONDS,
     Process,
@@ -18,6 +17,7 @@ from holdfast.model.process import (
     exit_words,
     sign_of_work,
 )
+from holdfast.model.process_identity import Identity
 
 OURS = Identity(host="here", boot="boot pid:[1]", pid=1, process_started="1")
 SECOND = 1_000_000
@@ -60,7 +60,7 @@ def after(*samples: Sample) -> Track:
 
 
 @pytest.mark.parametrize(
-    ("signs", "told"),
+    ("signs", "expected"),
     [
         ({"output": 1}, "1 bytes of output"),
         ({"cpu": 1.2}, "1.2 s of CPU time"),
@@ -72,10 +72,10 @@ def after(*samples: Sample) -> Track:
         ({}, None),
     ],
 )
-def test_signs_of_work_within_a_minute(signs: dict[str, object], told: str | None) -> None:
+def test_signs_of_activity_within_a_minute(signs: dict[str, object], expected: str | None) -> None:
     sign = sign_of_work(sample(0, crowd="one"), sample(60, **({"crowd": "one"} | signs)))
 
-    assert (sign and sign[0]) == told
+    assert (sign and sign[0]) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,24 +90,24 @@ def test_signs_of_work_within_a_minute(signs: dict[str, object], told: str | Non
         ({"cpu": 10_000.0}, 0.0),
     ],
 )
-def test_after_a_day_without_a_look_only_what_is_recent_counts(signs: dict[str, object], age: float | None) -> None:
-    """A server that said one line at its start a day ago is not at work because nobody has looked since."""
+def test_after_a_day_without_a_sample_only_recent_activity_counts(signs: dict[str, object], age: float | None) -> None:
+    """A server with one line of output a day ago is not active, even if there was no sample since."""
     sign = sign_of_work(sample(0, crowd="one"), sample(86_400, **({"crowd": "one"} | signs)))
 
     assert (sign and sign[1]) == age
 
 
-def test_a_tick_between_two_close_looks_is_no_work() -> None:
+def test_one_tick_between_two_close_samples_is_no_activity() -> None:
     assert sign_of_work(sample(0), sample(0.2, cpu=0.01)) is None
 
 
-def test_slow_work_is_seen_by_those_who_look_often() -> None:
+def test_frequent_sampling_detects_slow_work() -> None:
     track = after(*(sample(second, cpu=0.05 * second) for second in range(1, 300)))
 
     assert track.worked_mono >= 290 * SECOND
 
 
-def test_a_server_that_polls_is_not_at_work_however_often_one_looks() -> None:
+def test_a_server_that_polls_is_not_active_however_often_it_is_sampled() -> None:
     polling = [sample(second, cpu=0.0001 * second, listens=("0.0.0.0:80",)) for second in range(1, 1000, 7)]
 
     seen = classify(process(after(*polling)), OURS, 1000 * SECOND)
@@ -120,14 +120,14 @@ def test_a_server_that_polls_is_not_at_work_however_often_one_looks() -> None:
     ("at", "kind", "blocks"),
     [(0, "working", True), (WORK_SECONDS, "working", True), (WORK_SECONDS + 1, "idle", False), (7201, "idle", False)],
 )
-def test_work_counts_for_some_minutes(at: float, kind: str, blocks: bool) -> None:
+def test_activity_counts_for_some_minutes(at: float, kind: str, blocks: bool) -> None:
     seen = classify(process(after()), OURS, int(at * SECOND))
 
     assert (seen.kind, seen.blocks, seen.expired) == (kind, blocks, at > 7200)
 
 
 @pytest.mark.parametrize("expired_at", [None, 5])
-def test_work_past_the_time_to_live_blocks_nothing(expired_at: int | None) -> None:
+def test_activity_after_the_time_to_live_blocks_nothing(expired_at: int | None) -> None:
     track = after(sample(7300, output=100))
 
     seen = classify(process(track, expired_at=expired_at), OURS, 7300 * SECOND)
@@ -136,13 +136,13 @@ def test_work_past_the_time_to_live_blocks_nothing(expired_at: int | None) -> No
     assert seen.evidence == "100 bytes of output just now; past its time to live of 2 h"
 
 
-def test_one_that_has_ended_is_gone_with_its_reason() -> None:
+def test_an_ended_process_is_gone_with_its_reason() -> None:
     seen = classify(process(after(), ended_at=9, end_reason="exit code 0"), OURS, 10)
 
     assert (seen.kind, seen.evidence, seen.blocks) == ("gone", "exit code 0", False)
 
 
-def test_one_of_another_machine_is_as_it_was_last_seen() -> None:
+def test_a_process_of_another_machine_is_classified_as_last_seen() -> None:
     track = after(sample(60, output=5))
 
     seen = classify(process(track, host="there"), OURS, 999_999 * SECOND)
@@ -164,7 +164,7 @@ def test_one_of_another_machine_is_as_it_was_last_seen() -> None:
         )
     )
 )
-def test_whatever_is_seen_the_newest_look_and_a_sign_of_work_are_kept(samples: list[Sample]) -> None:
+def test_the_newest_sample_and_a_sign_of_activity_are_always_kept(samples: list[Sample]) -> None:
     track = begun(Sample(at=0, mono=0))
     for one in samples:
         before, track = track, advance(track, one)
@@ -177,14 +177,14 @@ def test_whatever_is_seen_the_newest_look_and_a_sign_of_work_are_kept(samples: l
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected"),
     [(-1, "0 s"), (0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h"), (172_800, "2 d")],
 )
-def test_spans_of_time_as_people_say_them(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
+def test_durations_are_readable(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
 
 
-def test_exit_codes_in_words() -> None:
+def test_exit_codes_are_described() -> None:
     assert [exit_words(code) for code in (0, 3, -15, None)] == [
         "exit code 0",
         "exit code 3",

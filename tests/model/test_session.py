@@ -36,11 +36,11 @@ from holdfast.model.session import (
     PREVIEW_LENGTH,
     TITLE_LENGTH,
     Session,
-    Summary,
+    SessionSummary,
     as_message,
+    collapse_line,
     fold,
     messages,
-    one_line,
     preview,
     summarise,
     title_line,
@@ -54,53 +54,53 @@ def words(text: str) -> tuple[Text, ...]:
     return (Text(text),)
 
 
-TABLE: list[tuple[Summary, Event, dict[str, object]]] = [
+TABLE: list[tuple[SessionSummary, Event, dict[str, object]]] = [
     (
-        Summary(),
+        SessionSummary(),
         SessionOpened(source="api", channel="api:k", model="m", title="Plans\n", side_of="hf-1"),
         {"source": "api", "channel": "api:k", "model": "m", "title": "Plans", "side_of": "hf-1", "created_at": AT},
     ),
-    (Summary(), SessionOpened(source="api", title="\n"), {"source": "api", "created_at": AT}),
-    (Summary(), UserSaid(turn_id="t", parts=words("Hello\nyou")), {"message_count": 1, "preview": "Hello you"}),
+    (SessionSummary(), SessionOpened(source="api", title="\n"), {"source": "api", "created_at": AT}),
+    (SessionSummary(), UserSaid(turn_id="t", parts=words("Hello\nyou")), {"message_count": 1, "preview": "Hello you"}),
     (
-        Summary(preview="Hello", message_count=4),
+        SessionSummary(preview="Hello", message_count=4),
         UserSaid(turn_id="t", parts=words("again")),
         {"preview": "Hello", "message_count": 5},
     ),
     (
-        Summary(tokens_in=1, tokens_out=2),
+        SessionSummary(tokens_in=1, tokens_out=2),
         ModelSaid(turn_id="t", parts=words("Hi"), usage=Usage(tokens_in=10, tokens_out=20)),
         {"message_count": 1, "tokens_in": 11, "tokens_out": 22},
     ),
-    (Summary(), ToolStarted(turn_id="t", call_id="c", name="n"), {}),
-    (Summary(), ToolEnded(turn_id="t", call_id="c", outcome="ok"), {"message_count": 1}),
-    (Summary(turn_count=1), TurnStarted(turn_id="t"), {"turn_count": 2, "open_turn": "t"}),
+    (SessionSummary(), ToolStarted(turn_id="t", call_id="c", name="n"), {}),
+    (SessionSummary(), ToolEnded(turn_id="t", call_id="c", outcome="ok"), {"message_count": 1}),
+    (SessionSummary(turn_count=1), TurnStarted(turn_id="t"), {"turn_count": 2, "open_turn": "t"}),
     (
-        Summary(open_turn="t", turn_count=1),
+        SessionSummary(open_turn="t", turn_count=1),
         TurnEnded(turn_id="t", outcome="done"),
         {"open_turn": None, "turn_count": 1},
     ),
-    (Summary(epoch=1), Compacted(epoch=2, upto_seq=9, summary="s", how="model"), {"epoch": 2}),
-    (Summary(epoch=2), CompactionFailed(reason="timeout"), {"epoch": 2}),
-    (Summary(epoch=2), CompactionUndone(epoch=1), {"epoch": 1}),
-    (Summary(title="old"), Titled(title=" new \t title"), {"title": "new title"}),
-    (Summary(title="old"), Titled(title="\n"), {"title": None}),
-    (Summary(model="m"), ModelChanged(model="n"), {"model": "n"}),
+    (SessionSummary(epoch=1), Compacted(epoch=2, upto_seq=9, summary="s", how="model"), {"epoch": 2}),
+    (SessionSummary(epoch=2), CompactionFailed(reason="timeout"), {"epoch": 2}),
+    (SessionSummary(epoch=2), CompactionUndone(epoch=1), {"epoch": 1}),
+    (SessionSummary(title="old"), Titled(title=" new \t title"), {"title": "new title"}),
+    (SessionSummary(title="old"), Titled(title="\n"), {"title": None}),
+    (SessionSummary(model="m"), ModelChanged(model="n"), {"model": "n"}),
     (
-        Summary(open_turn="t"),
+        SessionSummary(open_turn="t"),
         Ended(reason="reaped", last_sign_at=7),
         {"ended_at": 7, "end_reason": "reaped", "open_turn": "t"},
     ),
-    (Summary(), Ended(reason="user"), {"ended_at": AT, "end_reason": "user"}),
-    (Summary(), Quarantined(reason="three attempts"), {"quarantined": "three attempts"}),
-    (Summary(ended_at=7, end_reason="idle"), Reopened(), {"ended_at": None, "end_reason": None}),
-    (Summary(quarantined="why", open_turn="t"), Reopened(), {"quarantined": None, "open_turn": "t"}),
-    (Summary(), Pinned(), {"pinned": 1}),
-    (Summary(pinned=1), Unpinned(), {"pinned": 0}),
-    (Summary(), Trashed(), {"trashed_at": AT}),
-    (Summary(trashed_at=7), Restored(), {"trashed_at": None}),
+    (SessionSummary(), Ended(reason="user"), {"ended_at": AT, "end_reason": "user"}),
+    (SessionSummary(), Quarantined(reason="three attempts"), {"quarantined": "three attempts"}),
+    (SessionSummary(ended_at=7, end_reason="idle"), Reopened(), {"ended_at": None, "end_reason": None}),
+    (SessionSummary(quarantined="why", open_turn="t"), Reopened(), {"quarantined": None, "open_turn": "t"}),
+    (SessionSummary(), Pinned(), {"pinned": 1}),
+    (SessionSummary(pinned=1), Unpinned(), {"pinned": 0}),
+    (SessionSummary(), Trashed(), {"trashed_at": AT}),
+    (SessionSummary(trashed_at=7), Restored(), {"trashed_at": None}),
     (
-        Summary(
+        SessionSummary(
             *("Plans", "chat", "cli:1", "m", 1, 1, 7, "user"),
             open_turn="t",
             pinned=1,
@@ -125,34 +125,34 @@ TABLE: list[tuple[Summary, Event, dict[str, object]]] = [
         },
     ),
     (
-        Summary(source="chat"),
+        SessionSummary(source="chat"),
         Forked(parent_id="hf-1", at_seq=9, at_hash="h"),
         {"source": "chat", "parent_id": "hf-1", "created_at": AT},
     ),
-    (Summary(), Imported(format="hermes"), {}),
+    (SessionSummary(), Imported(format="hermes"), {}),
     (
-        Summary(tokens_in=1),
+        SessionSummary(tokens_in=1),
         Imported(format="hermes", usage=Usage(tokens_in=2, tokens_out=3)),
         {"tokens_in": 3, "tokens_out": 3},
     ),
-    (Summary(), Recovered(turn_id="t", attempt=1, action="continue"), {}),
-    (Summary(), ProcessStarted(process_id="p", command="sleep"), {}),
+    (SessionSummary(), Recovered(turn_id="t", attempt=1, action="continue"), {}),
+    (SessionSummary(), ProcessStarted(process_id="p", command="sleep"), {}),
 ]
 
 
 @pytest.mark.parametrize(("before", "event", "changes"), TABLE, ids=[type(event).__name__ for _, event, _ in TABLE])
-def test_a_summary_after(before: Summary, event: Event, changes: dict[str, object]) -> None:
+def test_a_summary_after(before: SessionSummary, event: Event, changes: dict[str, object]) -> None:
     after = fold(before, event, AT)
 
-    for name in Summary.__struct_fields__:
+    for name in SessionSummary.__struct_fields__:
         moved = name == "updated_at" or (name == "active_at" and isinstance(event, ACTIVE))
         expected = AT if moved else changes.get(name, getattr(before, name))
         assert getattr(after, name) == expected, name
 
 
-def test_activity_is_what_was_said_and_never_runs_backwards() -> None:
+def test_activity_is_the_last_message_and_never_goes_backwards() -> None:
     said = UserSaid(turn_id="t", parts=(Text("x"),))
-    summary = Summary()
+    summary = SessionSummary()
     for event, at in ((SessionOpened(source="chat"), 10), (said, 20), (Titled(title="a"), 30), (said, 15)):
         summary = fold(summary, event, at)
 
@@ -160,14 +160,16 @@ def test_activity_is_what_was_said_and_never_runs_backwards() -> None:
     assert fold(summary, Reopened(), 40).active_at == 40
 
 
-def test_time_never_runs_backwards_in_a_summary() -> None:
-    summary = fold(fold(Summary(), Pinned(), 100), Unpinned(), 40)
+def test_times_in_a_summary_never_go_backwards() -> None:
+    summary = fold(fold(SessionSummary(), Pinned(), 100), Unpinned(), 40)
 
     assert summary.updated_at == 100
 
 
 @given(st.lists(st.tuples(events(), st.integers(1, 2**50)), max_size=30), st.integers(0, 30))
-def test_a_summary_folded_bit_by_bit_is_the_summary_of_the_whole(pairs: list[tuple[Event, int]], cut: int) -> None:
+def test_a_summary_built_event_by_event_equals_the_summary_of_the_whole_log(
+    pairs: list[tuple[Event, int]], cut: int
+) -> None:
     entries = [Entry(seq, at, event) for seq, (event, at) in enumerate(pairs, start=1)]
     bit_by_bit = summarise(entries[:cut])
     for entry in entries[cut:]:
@@ -177,14 +179,14 @@ def test_a_summary_folded_bit_by_bit_is_the_summary_of_the_whole(pairs: list[tup
 
 
 @given(st.lists(events(), max_size=30))
-def test_the_count_of_messages_is_how_many_there_are(facts: list[Event]) -> None:
+def test_the_message_count_is_the_number_of_messages(facts: list[Event]) -> None:
     entries = [Entry(seq, seq, event) for seq, event in enumerate(facts, start=1)]
 
     assert summarise(entries).message_count == len(messages(entries))
 
 
 @given(st.lists(events(), max_size=30))
-def test_what_lists_show_is_one_line_that_any_database_can_hold(facts: list[Event]) -> None:
+def test_a_preview_is_one_line_that_any_database_can_store(facts: list[Event]) -> None:
     summary = summarise(Entry(seq, seq, event) for seq, event in enumerate(facts, start=1))
 
     for text in (summary.title or "", summary.preview):
@@ -199,25 +201,25 @@ def test_what_lists_show_is_one_line_that_any_database_can_hold(facts: list[Even
 @pytest.mark.parametrize(
     ("summary", "worker", "state"),
     [
-        (Summary(), None, "waiting"),
-        (Summary(), "worker-1", "waiting"),
-        (Summary(open_turn="t"), "worker-1", "running"),
-        (Summary(open_turn="t"), None, "interrupted"),
-        (Summary(quarantined="why"), None, "quarantined"),
-        (Summary(quarantined="why", open_turn="t"), "worker-1", "quarantined"),
-        (Summary(ended_at=7, end_reason="user"), None, "ended"),
-        (Summary(ended_at=7, end_reason="user", quarantined="why", open_turn="t"), "worker-1", "ended"),
-        (Summary(trashed_at=7), None, "waiting"),
+        (SessionSummary(), None, "waiting"),
+        (SessionSummary(), "worker-1", "waiting"),
+        (SessionSummary(open_turn="t"), "worker-1", "running"),
+        (SessionSummary(open_turn="t"), None, "interrupted"),
+        (SessionSummary(quarantined="why"), None, "quarantined"),
+        (SessionSummary(quarantined="why", open_turn="t"), "worker-1", "quarantined"),
+        (SessionSummary(ended_at=7, end_reason="user"), None, "ended"),
+        (SessionSummary(ended_at=7, end_reason="user", quarantined="why", open_turn="t"), "worker-1", "ended"),
+        (SessionSummary(trashed_at=7), None, "waiting"),
     ],
 )
-def test_the_state_of_a_session(summary: Summary, worker: str | None, state: str) -> None:
+def test_the_state_of_a_session(summary: SessionSummary, worker: str | None, state: str) -> None:
     assert Session("hf-1", 1, "h", worker, 1, summary).state == state
 
 
 # messages
 
 
-def test_messages_are_what_was_said_in_order() -> None:
+def test_messages_are_in_the_order_of_the_log() -> None:
     call = ToolCall("c1", "terminal")
     facts: list[Event] = [
         SessionOpened(source="chat"),
@@ -243,13 +245,13 @@ def test_messages_are_what_was_said_in_order() -> None:
 
 
 @given(events())
-def test_only_three_kinds_of_event_carry_a_message(event: Event) -> None:
+def test_only_three_kinds_of_event_have_a_message(event: Event) -> None:
     carried = as_message(Entry(1, AT, event))
 
     assert isinstance(carried, Message) == isinstance(event, UserSaid | ModelSaid | ToolEnded)
 
 
-def test_the_visible_words_are_texts_and_results_alone() -> None:
+def test_the_visible_text_is_texts_and_results_only() -> None:
     parts = (
         Reasoning("thinking"),
         Text("a"),
@@ -266,22 +268,22 @@ def test_the_visible_words_are_texts_and_results_alone() -> None:
 
 
 @given(TEXT)
-def test_one_line_holds_nothing_that_garbles_a_terminal(text: str) -> None:
-    line = one_line(text)
+def test_one_line_contains_nothing_that_garbles_a_terminal(text: str) -> None:
+    line = collapse_line(text)
 
     assert not set(line) & {
         chr(code) for code in (*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F))
     }
-    assert one_line(line) == line
+    assert collapse_line(line) == line
     line.encode("utf-8")
 
 
 @pytest.mark.parametrize("text", ["Plans for May", "👩\u200d🔬", "می\u200cخواهم", "日本語", "naïve café", "a - b_c"])
-def test_one_line_leaves_words_alone(text: str) -> None:
-    assert one_line(text) == text
+def test_one_line_leaves_ordinary_text_unchanged(text: str) -> None:
+    assert collapse_line(text) == text
 
 
 @given(TEXT.map(lambda text: text * 40))
-def test_lines_are_no_longer_than_they_may_be(text: str) -> None:
+def test_lines_do_not_exceed_the_limit(text: str) -> None:
     assert len(preview(text)) <= PREVIEW_LENGTH
     assert len(title_line(text)) <= TITLE_LENGTH

@@ -17,7 +17,7 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.message import Text, ToolCall
-from holdfast.model.turn import Turn, close, fold_turn, loose_ends, turn_of
+from holdfast.model.turn import Turn, close, closing_events, fold_turn, turn_of
 from tests.contract.logs import is_well_formed
 
 CALL_A, CALL_B = ToolCall("a", "terminal"), ToolCall("b", "read_file")
@@ -53,22 +53,22 @@ TABLE: list[tuple[str, list[Event], Turn]] = [
     (
         "a call that may have acted",
         [STARTED, SAID, ASKED, began(CALL_B)],
-        Turn(id="turn-1", open_calls=BOTH, started=frozenset("b"), steps=1),
+        Turn(id="turn-1", open_calls=BOTH, started=frozenset("b"), steps=1, tool_calls=1),
     ),
     (
         "one call back, the other not",
         [STARTED, SAID, ASKED, began(CALL_B), finished(CALL_B)],
-        Turn(id="turn-1", open_calls=(CALL_A,), steps=1, owes_reply=True),
+        Turn(id="turn-1", open_calls=(CALL_A,), steps=1, owes_reply=True, tool_calls=1),
     ),
     (
         "both calls back",
         [STARTED, SAID, ASKED, began(CALL_A), began(CALL_B), finished(CALL_B), finished(CALL_A)],
-        Turn(id="turn-1", steps=1, owes_reply=True),
+        Turn(id="turn-1", steps=1, owes_reply=True, tool_calls=2),
     ),
     (
         "words while a call runs",
         [STARTED, SAID, ASKED, began(CALL_A), SAID],
-        Turn(id="turn-1", open_calls=BOTH, started=frozenset("a"), steps=1, owes_reply=True),
+        Turn(id="turn-1", open_calls=BOTH, started=frozenset("a"), steps=1, owes_reply=True, tool_calls=1),
     ),
     (
         "what is no part of a turn",
@@ -90,12 +90,12 @@ TABLE: list[tuple[str, list[Event], Turn]] = [
 
 
 @pytest.mark.parametrize(("events", "turn"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_where_a_turn_stands_after(events: list[Event], turn: Turn) -> None:
+def test_the_state_of_a_turn_after(events: list[Event], turn: Turn) -> None:
     assert turn_of(log_of(events)) == turn
 
 
 def test_a_call_that_never_started_is_closed_as_not_run_and_one_that_did_as_unknown() -> None:
-    first, second, ended = loose_ends(log_of([STARTED, SAID, ASKED, began(CALL_A)]))
+    first, second, ended = closing_events(log_of([STARTED, SAID, ASKED, began(CALL_A)]))
 
     assert isinstance(first, ToolEnded)
     assert (first.call_id, first.name, first.outcome) == ("a", "terminal", "unknown")
@@ -107,12 +107,12 @@ def test_a_call_that_never_started_is_closed_as_not_run_and_one_that_did_as_unkn
     assert (ended.turn_id, ended.outcome) == ("turn-1", "cancelled")
 
 
-def test_a_session_that_waits_has_no_loose_ends() -> None:
-    assert loose_ends(log_of([])) == []
-    assert loose_ends(log_of([STARTED, SAID, ANSWERED, DONE])) == []
+def test_a_session_without_an_open_turn_needs_no_closing_events() -> None:
+    assert closing_events(log_of([])) == []
+    assert closing_events(log_of([STARTED, SAID, ANSWERED, DONE])) == []
 
 
-def test_a_turn_is_closed_with_the_words_it_is_given() -> None:
+def test_a_turn_is_closed_with_the_given_texts() -> None:
     turn = turn_of(log_of([STARTED, SAID]))
 
     assert close(turn, outcome="failed", reason="no answer", code="unreachable") == [
@@ -123,7 +123,7 @@ def test_a_turn_is_closed_with_the_words_it_is_given() -> None:
 
 @st.composite
 def whole_turns(draw: st.DrawFn, turn_id: str) -> list[Event]:
-    """A turn as the engine would write it: calls side by side, denied ones, repeated ids, words in between."""
+    """A turn as the engine writes it: parallel calls, denied ones, repeated ids, messages in between."""
     events: list[Event] = [TurnStarted(turn_id=turn_id), UserSaid(turn_id=turn_id, parts=(Text("go"),))]
     for _ in range(draw(st.integers(0, 3))):
         calls = [ToolCall(f"call_{number}", "terminal") for number in range(draw(st.integers(0, 3)))]
@@ -146,17 +146,17 @@ def prefixes(draw: st.DrawFn) -> list[Entry]:
 
 
 @given(prefixes())
-def test_whatever_a_crash_leaves_closing_its_loose_ends_makes_it_well_formed(entries: list[Entry]) -> None:
-    ends = loose_ends(entries)
+def test_closing_an_interrupted_turn_always_gives_a_well_formed_log(entries: list[Entry]) -> None:
+    ends = closing_events(entries)
     closed = log_of([*(entry.event for entry in entries), *ends])
 
     assert is_well_formed(closed)
     assert turn_of(closed) == Turn()
-    assert loose_ends(closed) == [], "nothing is closed twice"
+    assert closing_events(closed) == [], "nothing is closed twice"
 
 
 @given(prefixes())
-def test_what_came_before_the_newest_turn_does_not_matter(entries: list[Entry]) -> None:
+def test_entries_before_the_newest_turn_do_not_matter(entries: list[Entry]) -> None:
     turn = Turn()
     for entry in entries:
         turn = fold_turn(turn, entry.event)

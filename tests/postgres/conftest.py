@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast.store.postgres import PostgresDatabase, open_postgres
+from holdfast.store.postgres.driver import PostgresDatabase, open_postgres
 from tests.cli.conftest import holdfast, home, seed  # noqa: F401 - the command line, for these tests too
 from tests.postgres.cluster import Cluster, cluster
 
 
 @pytest.fixture
-def url() -> str:
-    """The address of an empty database."""
-    return cluster().new_database()
+def url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty database; of an empty store if the test also uses the fixture `database`."""
+    return cluster().new_database(migrated="database" in request.fixturenames)
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ async def database(url: str) -> AsyncIterator[PostgresDatabase]:
 
 @pytest.fixture(scope="module")
 def durable() -> Iterator[Cluster]:
-    """A server that flushes, for those who kill it."""
+    """A server that flushes, for tests that kill it."""
     made = Cluster(durable=True)
     made.start()
     yield made

@@ -1,4 +1,4 @@
-"""The commands on a store in PostgreSQL, as a person uses them."""
+"""The commands on a store in PostgreSQL, as a user runs them."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ SETTINGS = {"HOLDFAST_MODEL": "scripted:echo"}
 
 
 class OnPostgres:
-    """Runs commands as processes of their own, with the store set to PostgreSQL."""
+    """Runs commands as separate processes, with a PostgreSQL store."""
 
     def __init__(self, home: Path, url: str) -> None:
         self._command = [sys.executable, "-m", "holdfast", "--home", str(home)]
@@ -30,7 +30,7 @@ def there(home: Path, url: str) -> OnPostgres:
     return OnPostgres(home, url)
 
 
-def test_a_turn_is_played_listed_found_verified_and_backed_up(there: OnPostgres, tmp_path: Path) -> None:
+def test_a_turn_is_run_listed_found_verified_and_backed_up(there: OnPostgres, tmp_path: Path) -> None:
     done = there("run", "Is there a nightingale?", "--json")
     assert done.code == 0, done.err
     session_id = done.json["session_id"]
@@ -51,7 +51,7 @@ def test_a_turn_is_played_listed_found_verified_and_backed_up(there: OnPostgres,
     assert sorted(one.name for one in tmp_path.iterdir() if one.name != "home") == ["backup.db"]
 
 
-def test_a_backup_is_restored_and_what_was_there_is_kept(
+def test_a_backup_is_restored_and_the_previous_store_is_kept(
     there: OnPostgres, home: Path, tmp_path: Path, url: str
 ) -> None:
     file = tmp_path / "backup.db"
@@ -61,7 +61,7 @@ def test_a_backup_is_restored_and_what_was_there_is_kept(
     before = there("sessions", "show", session_id, "--json").json
 
     refused = there("restore", str(file))
-    assert refused.code != 0 and "holds 2 sessions and was left as it is; --replace" in refused.err
+    assert refused.code != 0 and "contains 2 sessions and was left unchanged; --replace" in refused.err
     done = there("restore", str(file), "--replace", "--json")
     assert done.code == 0, done.err
     assert (done.json["sessions"], done.json["saved_is_damaged"], done.json["store"]) == (1, False, url)
@@ -80,7 +80,7 @@ def test_a_backup_is_restored_and_what_was_there_is_kept(
     assert not list(home.glob("*.taking")) and not list(home.glob("*.restoring*"))
 
 
-def test_a_damaged_store_is_replaced_and_kept_as_it_was_and_a_damaged_backup_is_refused(
+def test_a_damaged_store_is_replaced_and_kept_and_a_damaged_backup_is_refused(
     there: OnPostgres, tmp_path: Path, url: str
 ) -> None:
     file = tmp_path / "backup.db"
@@ -102,7 +102,7 @@ def test_a_damaged_store_is_replaced_and_kept_as_it_was_and_a_damaged_backup_is_
     assert cluster().execute("SELECT count(*) FROM event WHERE body LIKE '%nightingale%'", name_of(url)) != [(0,)]
 
 
-def test_a_store_is_moved_there_and_back(
+def test_a_store_is_copied_there_and_back(
     holdfast: Holdfast,
     seed: Seed,
     there: OnPostgres,
@@ -119,7 +119,7 @@ def test_a_store_is_moved_there_and_back(
     told = holdfast("migrate", "--to", f"{url}&application_name=x").out
     assert f"HOLDFAST_STORE='{url}&application_name=x'," in told, "a shell takes it as one word"
     back = there("migrate", "--to", f"sqlite:///{tmp_path}/back.db")
-    assert back.code == 0 and "every hash checked there" in back.out
+    assert back.code == 0 and "all hashes verified" in back.out
     assert holdfast("migrate", "--to", url, "--check").code == 2
     assert (
         holdfast("migrate", "--to", "mysql://here").code == 2
@@ -127,7 +127,7 @@ def test_a_store_is_moved_there_and_back(
     )
 
 
-def test_a_store_that_is_away_is_named_without_its_password(home: Path) -> None:
+def test_an_unavailable_store_is_named_without_its_password(home: Path) -> None:
     away = OnPostgres(home, "postgresql://me:hunter2@127.0.0.1:1/db")
 
     done = away("sessions", "list")
@@ -146,7 +146,7 @@ def test_two_homes_share_one_store(tmp_path: Path, url: str) -> None:
     assert cluster().execute("SELECT turn_count FROM session", name_of(url)) == [(2,)]
 
 
-def test_a_backup_goes_where_one_stands_and_leaves_nothing_else(
+def test_a_backup_is_written_relative_to_the_current_directory_and_leaves_nothing_else(
     there: OnPostgres, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert there("run", "Is there a nightingale?").code == 0
@@ -162,10 +162,10 @@ def test_a_backup_goes_where_one_stands_and_leaves_nothing_else(
     assert sorted(home.iterdir()) == before
 
 
-def test_a_store_is_not_moved_onto_itself_under_another_spelling(there: OnPostgres, url: str) -> None:
+def test_a_store_is_not_copied_onto_itself_under_another_spelling(there: OnPostgres, url: str) -> None:
     assert there("run", "Is there a nightingale?").code == 0
 
     ran = there("migrate", "--to", f"{url}&application_name=other")
 
-    assert ran.code == 2 and "there already" in ran.err
+    assert ran.code == 2 and "the same store" in ran.err
     assert "nightingale" in there("sessions", "search", "nightingale", "--json").out

@@ -1,4 +1,4 @@
-"""The dashboard over a store in PostgreSQL: every page, the stream, and deeds, as a browser asks for them."""
+"""The dashboard over a store in PostgreSQL: all pages, actions and the stream, as a browser requests them."""
 
 import json
 import re
@@ -28,7 +28,7 @@ class OnPostgres(Server):
         super().start()
 
 
-def test_every_page_and_deed_works_there_too(tmp_path: Path, url: str) -> None:
+def test_every_page_and_action_works_on_postgresql(tmp_path: Path, url: str) -> None:
     with OnPostgres(tmp_path / "home", url) as server:
         with server.http() as http:
             name = session(ask(http, "Is there a nightingale?"))
@@ -36,22 +36,22 @@ def test_every_page_and_deed_works_there_too(tmp_path: Path, url: str) -> None:
             client.post("/ui/login", data={"key": KEY})
             found = re.search(r'name="csrf" content="(\w+)"', client.get("/").text)
             assert found is not None
-            for route, _ in app.GETS:
+            for route, _ in app.GET_ROUTES:
                 path = route.replace("{id}", name).replace("{seq:int}", "1")
                 if "/processes/" in path or "/image/" in path or path == "/ui/live":
                     continue
                 assert (path, client.get(path).status_code) == (path, 200)
             assert name in client.get("/", params={"q": "nightingale"}).text
             assert name not in client.get("/", params={"q": "nightingale", "pinned": "1"}).text
-            for deed, fields in (
+            for action, fields in (
                 ("rename", {"title": "Birds"}),
                 ("pin", {}),
                 ("end", {}),
                 ("reopen", {}),
                 ("trash", {}),
             ):
-                answer = client.post(f"/ui/s/{name}/{deed}", data={"csrf": found[1], **fields})
-                assert (deed, answer.status_code) == (deed, 303)
+                answer = client.post(f"/ui/s/{name}/{action}", data={"csrf": found[1], **fields})
+                assert (action, answer.status_code) == (action, 303)
             assert name in client.get("/", params={"q": "nightingale", "trash": "1"}).text
             assert name in client.get("/", params={"trash": "1"}).text
             assert client.post(f"/ui/s/{name}/restore", data={"csrf": found[1]}).status_code == 303

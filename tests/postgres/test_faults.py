@@ -13,17 +13,17 @@ import pytest
 
 from holdfast.model.errors import DiskFull, HoldfastError, Invalid, IoFailed, ReadOnly, Unavailable
 from holdfast.model.event import SessionOpened
-from holdfast.store import aliases, log, meta, sessions
 from holdfast.store.database import Transaction
-from holdfast.store.postgres import PostgresDatabase, open_postgres
-from holdfast.store.postgres_connection import translate
+from holdfast.store.postgres.connection import translate
+from holdfast.store.postgres.driver import PostgresDatabase, open_postgres
+from holdfast.store.repos import aliases, log, meta, sessions
 from tests.contract.logs import user
 from tests.contract.test_database import Ear
 from tests.crash.programs import wait_until
-from tests.fleet.wire import Wire
+from tests.fleet.faulty_proxy import FaultyProxy
 from tests.postgres.cluster import Cluster, cluster, name_of
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 HANG_UP = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 BUSY = "SELECT pid FROM pg_stat_activity WHERE datname LIKE 'db%' AND state <> 'idle'"
 
@@ -40,16 +40,16 @@ async def open_session(database: PostgresDatabase, name: str) -> None:
 
 
 async def said(database: PostgresDatabase, name: str) -> list[str]:
-    """What was said in a session, proved."""
+    """The messages of a session, verified."""
     session = await database.read(sessions.get, name)
-    entries = await database.read(log.read_whole, session)
+    entries = await database.read(log.read_complete, session)
     return [entry.event.parts[0].text for entry in entries if hasattr(entry.event, "parts")]
 
 
-# lines that break
+# broken connections
 
 
-async def test_lines_that_were_cut_are_made_anew(database: PostgresDatabase, url: str) -> None:
+async def test_broken_connections_are_reopened(database: PostgresDatabase, url: str) -> None:
     await open_session(database, "hf-1")
     for number in range(5):
         cluster().execute(HANG_UP, name_of(url))
@@ -57,9 +57,7 @@ async def test_lines_that_were_cut_are_made_anew(database: PostgresDatabase, url
         assert len(await said(database, "hf-1")) == number + 1
 
 
-async def test_a_work_whose_line_breaks_in_its_midst_is_done_again_and_counts_once(
-    database: PostgresDatabase, url: str
-) -> None:
+async def test_work_whose_connection_breaks_is_repeated_and_counts_once(database: PostgresDatabase, url: str) -> None:
     runs = []
 
     def work(tx: Transaction) -> None:
@@ -77,7 +75,7 @@ async def test_a_work_whose_line_breaks_in_its_midst_is_done_again_and_counts_on
 
 
 class Cutter:
-    """A way to the server that loses the answer to a commit: before the server sees it, or after it was done."""
+    """A proxy that loses the response to a commit: before the server gets it, or after it was done."""
 
     def __init__(self, target: str, *, deliver: bool) -> None:
         self._target = target
@@ -90,7 +88,7 @@ class Cutter:
         self._thread.start()
 
     def refuse(self) -> None:
-        """Let nobody come through any more."""
+        """Refuse every connection."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -112,7 +110,7 @@ class Cutter:
             down.start()
 
     def _up(self, client: socket.socket, server: socket.socket, down: threading.Thread) -> None:
-        """From the client to the server; a commit is where it breaks."""
+        """From the client to the server; breaks at a commit."""
         while data := _receive(client):
             if self.armed and self._is_commit(data):
                 self.armed = False
@@ -147,12 +145,12 @@ def _receive(one: socket.socket) -> bytes:
 
 
 def _wait_for_answer(server: socket.socket) -> None:
-    """The other thread reads the answer; a commit is done when the server has nothing more to do on this line."""
+    """The other thread reads the response; a commit is done when the server is idle on this connection."""
     server.shutdown(socket.SHUT_WR)
 
 
 @pytest.mark.parametrize("deliver", [False, True], ids=["the commit never arrives", "its answer never arrives"])
-async def test_a_line_that_breaks_in_the_midst_of_a_commit_neither_loses_nor_doubles(
+async def test_a_connection_that_breaks_during_a_commit_neither_loses_nor_doubles(
     database: PostgresDatabase, url: str, *, deliver: bool
 ) -> None:
     await open_session(database, "hf-1")
@@ -177,7 +175,9 @@ async def test_a_line_that_breaks_in_the_midst_of_a_commit_neither_loses_nor_dou
     cutter.close()
 
 
-async def test_an_outcome_that_nobody_can_tell_is_called_unknown(url: str, database: PostgresDatabase) -> None:
+async def test_an_outcome_that_cannot_be_determined_is_reported_as_unknown(
+    url: str, database: PostgresDatabase
+) -> None:
     cutter = Cutter(f"{cluster().folder}/.s.PGSQL.5432", deliver=True)
 
     def work(tx: Transaction) -> None:
@@ -188,13 +188,13 @@ async def test_an_outcome_that_nobody_can_tell_is_called_unknown(url: str, datab
 
     address = f"postgresql://{cluster().user}@127.0.0.1:{cutter.port}/{name_of(url)}"
     through = await open_postgres(address, busy_seconds=0.5)
-    with pytest.raises(IoFailed, match="not known whether"):
+    with pytest.raises(IoFailed, match="unknown whether"):
         await through.write(work)
     await through.close()
     cutter.close()
 
 
-async def test_listeners_hear_again_after_the_line_was_cut(database: PostgresDatabase, url: str) -> None:
+async def test_listeners_are_notified_again_after_the_connection_broke(database: PostgresDatabase, url: str) -> None:
     other = await open_postgres(url)
 
     def tell(tx: Transaction, key: str) -> None:
@@ -211,7 +211,7 @@ async def test_listeners_hear_again_after_the_line_was_cut(database: PostgresDat
     await other.close()
 
 
-async def test_a_store_that_stays_away_is_unavailable(url: str) -> None:
+async def test_a_store_that_stays_unreachable_is_unavailable(url: str) -> None:
     cutter = Cutter(f"{cluster().folder}/.s.PGSQL.5432", deliver=True)
     through = await open_postgres(
         f"postgresql://{cluster().user}@127.0.0.1:{cutter.port}/{name_of(url)}", busy_seconds=0.3
@@ -225,7 +225,7 @@ async def test_a_store_that_stays_away_is_unavailable(url: str) -> None:
     await through.close()
 
 
-async def test_a_transaction_whose_worker_says_nothing_more_counts_as_idle_so_that_the_server_ends_it(
+async def test_a_transaction_of_a_silent_worker_counts_as_idle_so_that_the_server_ends_it(
     database: PostgresDatabase, url: str
 ) -> None:
     await open_session(database, "hf-1")
@@ -234,13 +234,13 @@ async def test_a_transaction_whose_worker_says_nothing_more_counts_as_idle_so_th
     def stop_in_the_midst(tx: Transaction) -> None:
         tx.one("sessions.get", id="hf-1")
         started.set()
-        assert gate.wait(PATIENCE)
+        assert gate.wait(TIMEOUT)
 
     holder = asyncio.create_task(database.write(stop_in_the_midst))
-    assert await asyncio.to_thread(started.wait, PATIENCE)
+    assert await asyncio.to_thread(started.wait, TIMEOUT)
 
     def is_idle() -> bool:
-        """Only then idle_in_transaction_session_timeout minds it. The answer may be here before the server says so."""
+        """Only then idle_in_transaction_session_timeout applies. The response may arrive before the server reports it."""
         states = cluster().execute(
             "SELECT state FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL "
             "AND pid <> pg_backend_pid() AND backend_type = 'client backend'",
@@ -248,27 +248,25 @@ async def test_a_transaction_whose_worker_says_nothing_more_counts_as_idle_so_th
         )
         return states == [("idle in transaction",)]
 
-    await asyncio.to_thread(wait_until, is_idle, "the transaction to count as idle", PATIENCE / 2)
+    await asyncio.to_thread(wait_until, is_idle, "the transaction to count as idle", TIMEOUT / 2)
     gate.set()
     await holder
 
 
 @pytest.mark.crash
 @pytest.mark.timeout(180)
-async def test_a_server_that_hangs_is_left_for_one_that_has_taken_its_place(
-    database: PostgresDatabase, url: str
-) -> None:
-    """Its line stays up and says nothing: only a look elsewhere tells."""
+async def test_a_hanging_server_is_abandoned_for_its_replacement(database: PostgresDatabase, url: str) -> None:
+    """Its connection stays open without data: only a new connection shows it."""
     await open_session(database, "hf-1")
     place = f"{cluster().folder}/.s.PGSQL.5432"
-    hangs, other = Wire(place), Wire(place)
+    hangs, other = FaultyProxy(place), FaultyProxy(place)
     ways = f"host=127.0.0.1,127.0.0.1&port={hangs.port},{other.port}&connect_timeout=2"
     through = await open_postgres(f"postgresql://{cluster().user}@/{name_of(url)}?{ways}")
     await through.write(log.append_unheld, "hf-1", [user("before")], at=1)
 
     hangs.hold_up()
     await through.write(log.append_unheld, "hf-1", [user("while it hangs")], at=2)
-    hangs.let_through()  # what was on its way comes through after all
+    hangs.let_through()  # the delayed data arrives now
     await through.write(log.append_unheld, "hf-1", [user("after")], at=3)
 
     assert await said(database, "hf-1") == ["before", "while it hangs", "after"]
@@ -292,7 +290,7 @@ async def test_a_server_killed_under_load_loses_and_doubles_nothing(
         await open_session(killable, name)
     enough = asyncio.Event()
 
-    async def talk(name: str) -> None:
+    async def append_messages(name: str) -> None:
         number = 0
         while not enough.is_set():
             number += 1
@@ -305,11 +303,11 @@ async def test_a_server_killed_under_load_loses_and_doubles_nothing(
 
     async def progress(more: int) -> None:
         goal = sum(map(len, acknowledged.values())) + more
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while sum(map(len, acknowledged.values())) < goal:
                 await asyncio.sleep(0)
 
-    talkers = [asyncio.create_task(talk(name)) for name in names]
+    talkers = [asyncio.create_task(append_messages(name)) for name in names]
     try:
         for _ in range(3):
             await progress(60)
@@ -334,7 +332,7 @@ async def test_a_server_killed_under_load_loses_and_doubles_nothing(
 # errors by their names
 
 
-async def test_whoever_may_only_read_can_read_and_is_told_so_when_writing(url: str, database: PostgresDatabase) -> None:
+async def test_a_read_only_role_can_read_and_its_writes_are_refused(url: str, database: PostgresDatabase) -> None:
     await database.write(meta.put, "key", "value")
     cluster().execute("CREATE ROLE reader LOGIN", name_of(url))
     cluster().execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader", name_of(url))
@@ -351,21 +349,21 @@ async def test_whoever_may_only_read_can_read_and_is_told_so_when_writing(url: s
     ("code", "ours"),
     [("53100", DiskFull), ("25006", ReadOnly), ("42501", ReadOnly), ("55P03", Unavailable), ("53300", Unavailable)],
 )
-def test_the_servers_errors_have_our_names(code: str, ours: type[Exception]) -> None:
+def test_errors_of_the_server_are_translated(code: str, ours: type[Exception]) -> None:
     error = psycopg.errors.lookup(code)("something went wrong")
 
     assert type(translate(error, "postgresql://here/db")) is ours
 
 
-async def test_names_that_are_no_text_are_refused(database: PostgresDatabase) -> None:
+async def test_names_that_are_not_text_are_refused(database: PostgresDatabase) -> None:
     await open_session(database, "hf-1")
     for name in ("lone \ud800 surrogate", "nul \0"):
         with pytest.raises(Invalid):
             await database.write(aliases.add, name, "hf-1", at=1)
-    assert await database.read(aliases.of_session, "hf-1") == []
+    assert await database.read(aliases.list_by_session, "hf-1") == []
 
 
-async def test_whoever_waits_too_long_for_another_is_told(database: PostgresDatabase, url: str) -> None:
+async def test_waiting_too_long_for_a_lock_is_an_error(database: PostgresDatabase, url: str) -> None:
     await open_session(database, "hf-1")
     impatient = await open_postgres(url, busy_seconds=1)
     started, gate = threading.Event(), threading.Event()
@@ -373,11 +371,11 @@ async def test_whoever_waits_too_long_for_another_is_told(database: PostgresData
     def hold(tx: Transaction) -> None:
         tx.one("sessions.get", id="hf-1")
         started.set()
-        assert gate.wait(PATIENCE)
+        assert gate.wait(TIMEOUT)
 
     holder = asyncio.create_task(database.write(hold))
-    assert await asyncio.to_thread(started.wait, PATIENCE)
-    with pytest.raises(Unavailable, match="locked by another worker"):
+    assert await asyncio.to_thread(started.wait, TIMEOUT)
+    with pytest.raises(Unavailable, match="another worker has locked"):
         await impatient.write(log.append_unheld, "hf-1", [user("x")], at=1)
     gate.set()
     await holder

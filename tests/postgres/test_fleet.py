@@ -1,4 +1,4 @@
-"""Several machines on one store: what a dead one left is taken up by another within the stale limit."""
+"""Several machines on one store: the sessions of a dead one are recovered by another within the stale limit."""
 
 import asyncio
 import subprocess
@@ -11,9 +11,9 @@ from holdfast.model.errors import Conflict, LeaseLost
 from holdfast.model.event import ModelSaid, Recovered, SessionOpened, ToolEnded, TurnEnded
 from holdfast.model.message import text_of
 from holdfast.model.times import MINUTE
-from holdfast.providers.scripted import Step
-from holdfast.store import leases, log, sessions, workers
-from holdfast.store.postgres import PostgresDatabase, open_postgres
+from holdfast.providers.scripted import ScriptStep
+from holdfast.store.postgres.driver import PostgresDatabase, open_postgres
+from holdfast.store.repos import leases, log, sessions, workers
 from tests.conftest import NewWorker
 from tests.contract.logs import user
 from tests.engine.stage import PACE, set_up
@@ -21,7 +21,7 @@ from tests.engine.well_formed import assert_well_formed
 from tests.fakes.clock import FakeClock
 
 ROOT = Path(__file__).parents[2]
-AWAKE = (Step(say="Here."), Step(say="Awake again."))
+AWAKE = (ScriptStep(say="Here."), ScriptStep(say="Awake again."))
 
 
 @pytest.mark.crash
@@ -39,12 +39,12 @@ async def test_promise_22_a_turn_of_a_worker_killed_on_another_machine_is_finish
     first = await janitor.sweep()
     clock.pass_seconds(PACE.stale_seconds)
     early = await janitor.sweep()
-    assert [deed for found in (first, early) for deed in found.deeds if deed.what == "buried"] == []
+    assert [action for found in (first, early) for action in found.actions if action.what == "marked dead"] == []
     clock.pass_seconds(1)
     found = await janitor.sweep()
     await asyncio.wait_for(here.engine.settled(), 30)
 
-    assert [deed.worker_id for deed in found.deeds if deed.what == "buried"] == [away]
+    assert [action.worker_id for action in found.actions if action.what == "marked dead"] == [away]
     events = await here.log(session_id)
     assert_well_formed(events)
     assert [event.outcome for event in events if isinstance(event, ToolEnded)] == ["unknown"]
@@ -58,34 +58,34 @@ async def test_promise_11_a_late_writer_on_another_machine_writes_nothing(
     database: PostgresDatabase, url: str, new_worker: NewWorker, clock: FakeClock
 ) -> None:
     other = await open_postgres(url)
-    late, heir = await new_worker(), await new_worker()
+    late, successor = await new_worker(), await new_worker()
     await database.write(sessions.create, "hf-1", SessionOpened(source="api"), at=1)
     lost = await other.write(leases.take, "hf-1", late)
-    await database.write(workers.bury, late, "it was silent", at=2)
-    held = await database.write(leases.take, "hf-1", heir)
+    await database.write(workers.mark_dead, late, "it was silent", at=2)
+    held = await database.write(leases.take, "hf-1", successor)
 
     with pytest.raises(LeaseLost):
         await other.write(log.append, lost, [user("from the dead")], at=3)
     with pytest.raises(Conflict):
-        await other.write(workers.beat, late, at=3)
+        await other.write(workers.record_heartbeat, late, at=3)
     await database.write(log.append, held, [user("alive")], at=3)
 
     session = await other.read(sessions.get, "hf-1")
-    assert [entry.seq for entry in await other.read(log.read_whole, session)] == [1, 2]
+    assert [entry.seq for entry in await other.read(log.read_complete, session)] == [1, 2]
     await other.close()
 
 
-async def test_promise_9_nobody_takes_a_session_for_a_worker_that_is_just_being_buried(
+async def test_promise_9_no_worker_takes_a_session_for_one_that_is_being_declared_dead(
     database: PostgresDatabase, url: str, new_worker: NewWorker
 ) -> None:
-    """Otherwise the dead would hold it for ever: each looks before it acts, and neither sees what the other does."""
+    """Otherwise the dead worker would hold it forever: each checks before it acts, and neither sees the other's change."""
     other = await open_postgres(url)
     for number in range(30):
-        name, doomed = f"hf-{number}", await new_worker()
+        name, dying = f"hf-{number}", await new_worker()
         await database.write(sessions.create, name, SessionOpened(source="api"), at=1)
         await asyncio.gather(
-            other.write(leases.take, name, doomed),
-            database.write(workers.bury, doomed, "gone", at=2),
+            other.write(leases.take, name, dying),
+            database.write(workers.mark_dead, dying, "gone", at=2),
             return_exceptions=True,
         )
         assert (await database.read(sessions.get, name)).lease_worker is None

@@ -1,4 +1,4 @@
-"""A large store is moved to PostgreSQL and back without being held in memory."""
+"""A large store is copied to PostgreSQL and back without being loaded into memory."""
 
 import subprocess
 import sys
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.event import SessionOpened
-from holdfast.store import log, sessions, verify
+from holdfast.store import verify
 from holdfast.store.database import Transaction
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import log, sessions
+from holdfast.store.sqlite.driver import open_sqlite
 from tests.cli.conftest import ENVIRONMENT
 from tests.contract.logs import user
 
@@ -33,11 +34,11 @@ def tell():
 atexit.register(tell)
 runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
 """
-"""The command, which says in the end how much memory it had at most. What its parent counts begins with the parent's own."""
+"""The command, which prints its peak memory at the end. A count by its parent would include the parent's own."""
 
 
 def moved(home: Path, source: str, target: str) -> int:
-    """Moves the store with the command; the most megabytes it took."""
+    """Copies the store with the command; returns the peak memory in megabytes."""
     environment = {**ENVIRONMENT, "HOLDFAST_STORE": source}
     command = [sys.executable, "-c", WATCHED, "--home", str(home), "migrate", "--to", target, "--json"]
     done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
@@ -48,13 +49,13 @@ def moved(home: Path, source: str, target: str) -> int:
 
 async def heads(path: Path) -> list[tuple[str, int, str]]:
     database = await open_sqlite(path)
-    found = await database.read(verify.heads)
+    found = await database.read(verify.list_heads)
     await database.close()
     return found
 
 
 @pytest.mark.timeout(300)
-async def test_a_hundred_thousand_events_go_there_and_back_in_bounded_memory(tmp_path: Path, url: str) -> None:
+async def test_a_hundred_thousand_events_are_copied_there_and_back_in_bounded_memory(tmp_path: Path, url: str) -> None:
     here, back = tmp_path / "here.db", tmp_path / "back.db"
     database = await open_sqlite(here)
     for number in range(SESSIONS):

@@ -1,10 +1,10 @@
-"""All that belongs to a session can lie on one machine: its keys begin with the session's id, and so do the writes."""
+"""All rows of a session can be on one machine: keys begin with the session's id, and writes name it."""
 
 import re
 from pathlib import Path
 
 from holdfast.store import queries
-from holdfast.store.postgres import PostgresDatabase
+from holdfast.store.postgres.driver import PostgresDatabase
 from tests.postgres.cluster import cluster, name_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "postgres.md"
@@ -21,14 +21,14 @@ FOREIGN = """
 SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint
 WHERE contype = 'f' AND connamespace = 'public'::regnamespace
 """
-AT_ONCE = {"leases.free_all", "search.forget_all"}
+AT_ONCE = {"activity.delete_old", "leases.release_all", "search.delete_all"}
 """Writes that are about a worker, or about everything, and go to every machine."""
 _WRITES = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM) (\w+)")
 
 
 def listed() -> dict[str, set[str]]:
     """The tables of each row of the page's table, by how they are distributed."""
-    section = PAGE.read_text("utf-8").partition("## What is where")[2].partition("\n## ")[0]
+    section = PAGE.read_text("utf-8").partition("## Tables and distribution")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`\w+`.*?) \| (.*?) \| (.*?) \|$", section, flags=re.MULTILINE)
     found = {distributed: set(re.findall(r"`(\w+)`", tables)) for tables, _, distributed in rows}
     return {how.split(";")[0]: tables for how, tables in found.items()}
@@ -38,7 +38,7 @@ def of_a_session() -> set[str]:
     return listed()["by the session's id"]
 
 
-async def test_every_table_stands_in_the_page_and_nothing_else_does(database: PostgresDatabase, url: str) -> None:
+async def test_every_table_is_documented_and_nothing_else_is(database: PostgresDatabase, url: str) -> None:
     ours = {
         row[0] for row in cluster().execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", name_of(url))
     }
@@ -59,7 +59,7 @@ async def test_every_unique_key_of_a_sessions_tables_begins_with_its_id(database
             assert columns.split(",")[0] == KEY.get(table, "session_id"), f"{table}: {columns}"
 
 
-async def test_tables_of_a_session_refer_only_to_the_session_or_to_what_is_everywhere(
+async def test_tables_of_a_session_refer_only_to_the_session_or_to_global_tables(
     database: PostgresDatabase, url: str
 ) -> None:
     everywhere = listed()["on every machine"]
@@ -77,7 +77,7 @@ def test_every_write_to_a_sessions_table_names_the_session() -> None:
             key = KEY.get(table, "session_id")
             named = re.search(rf"\b{key} (?:= :|IN \()", text)
             inserted = re.search(rf"INSERT INTO {table} \(\s*{key},", text)
-            if not (named or inserted) and not name.startswith(("move.", "hermes.")):
+            if not (named or inserted) and not name.startswith(("copy_store.", "hermes.")):
                 across.add(name)
 
     assert across == AT_ONCE

@@ -1,4 +1,4 @@
-"""Writes of one process to one session are done in the order in which they were given, also if nobody waits for them."""
+"""Writes of one process to one session run in the order of submission, even if they are not awaited."""
 
 import asyncio
 import threading
@@ -7,17 +7,17 @@ from contextlib import suppress
 import pytest
 
 from holdfast.model.event import SessionOpened
-from holdfast.store import leases, log, sessions
 from holdfast.store.database import Transaction
-from holdfast.store.postgres import PostgresDatabase
-from holdfast.store.postgres_order import GiveWay, Order
+from holdfast.store.postgres.driver import PostgresDatabase
+from holdfast.store.postgres.write_order import WriteConflict, WriteOrder
+from holdfast.store.repos import leases, log, sessions
 from tests.conftest import NewWorker
 from tests.contract.logs import user
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
-async def test_a_draft_that_nobody_waits_for_any_more_is_not_written_after_its_reply(
+async def test_an_abandoned_draft_is_not_written_after_its_reply(
     database: PostgresDatabase, new_worker: NewWorker
 ) -> None:
     await database.write(sessions.create, "hf-1", SessionOpened(source="api"), at=1)
@@ -26,15 +26,15 @@ async def test_a_draft_that_nobody_waits_for_any_more_is_not_written_after_its_r
 
     def draft(tx: Transaction) -> None:
         started.set()
-        assert gate.wait(PATIENCE)
-        log.keep_draft(tx, lease, log.Draft("turn-1", "half a", 1))
+        assert gate.wait(TIMEOUT)
+        log.save_draft(tx, lease, log.ReplyDraft("turn-1", "half a", 1))
 
     def reply(tx: Transaction) -> None:
         log.append(tx, lease, [user("all of it")], at=2)
-        log.drop_draft(tx, "hf-1")
+        log.delete_draft(tx, "hf-1")
 
     kept = asyncio.create_task(database.write(draft))
-    assert await asyncio.to_thread(started.wait, PATIENCE)
+    assert await asyncio.to_thread(started.wait, TIMEOUT)
     kept.cancel()
     with suppress(asyncio.CancelledError):
         await kept
@@ -43,12 +43,12 @@ async def test_a_draft_that_nobody_waits_for_any_more_is_not_written_after_its_r
     gate.set()
     await replied
 
-    assert await database.read(log.draft, "hf-1") is None
+    assert await database.read(log.get_draft, "hf-1") is None
 
 
-def test_those_who_name_other_things_do_not_wait_and_those_who_leave_hold_nobody_up() -> None:
-    order = Order()
-    first, second, third, fourth = (order.draw() for _ in range(4))
+def test_writes_with_other_keys_do_not_wait_and_finished_ones_block_nothing() -> None:
+    order = WriteOrder()
+    first, second, third, fourth = (order.issue_ticket() for _ in range(4))
     order.enter(first, "a")
     order.enter(second, "b")
     order.leave(third)
@@ -57,17 +57,17 @@ def test_those_who_name_other_things_do_not_wait_and_those_who_leave_hold_nobody
 
     order.leave(first)
     order.leave(fourth)
-    last = order.draw()
+    last = order.issue_ticket()
     order.enter(last, "a")
     order.leave(last)
 
 
-def test_those_who_wait_give_way_to_one_before_them_that_has_no_connection() -> None:
-    order = Order()
-    first, second = order.draw(), order.draw()
-    order.beg(first)
+def test_waiting_writes_yield_to_an_earlier_one_without_a_connection() -> None:
+    order = WriteOrder()
+    first, second = order.issue_ticket(), order.issue_ticket()
+    order.report_no_connection(first)
 
-    with pytest.raises(GiveWay):
+    with pytest.raises(WriteConflict):
         order.enter(second, "hf-1")
     order.enter(first, "hf-1")
     order.leave(first)
@@ -75,10 +75,10 @@ def test_those_who_wait_give_way_to_one_before_them_that_has_no_connection() -> 
     order.leave(second)
 
 
-def test_nobody_gives_way_to_one_behind() -> None:
-    order = Order()
-    first, second = order.draw(), order.draw()
-    order.beg(second)
+def test_no_write_yields_to_a_later_one() -> None:
+    order = WriteOrder()
+    first, second = order.issue_ticket(), order.issue_ticket()
+    order.report_no_connection(second)
 
     order.enter(first, "hf-1")
     order.leave(first)

@@ -1,4 +1,4 @@
-"""Whoever follows the store by position misses nothing, though PostgreSQL gives numbers out before the commit."""
+"""A follower of positions misses nothing, although PostgreSQL assigns them before the commit."""
 
 import asyncio
 import threading
@@ -10,28 +10,28 @@ import pytest
 
 from holdfast.model.event import SessionOpened
 from holdfast.model.ids import SESSION, Ids
-from holdfast.store import log, sessions
 from holdfast.store.database import Transaction
-from holdfast.store.postgres import PostgresDatabase
-from holdfast.store.postgres_search import open_table
+from holdfast.store.postgres.driver import PostgresDatabase
+from holdfast.store.postgres.search import open_table
+from holdfast.store.repos import log, sessions
 from tests.contract.logs import user
 from tests.fakes.clock import FakeClock
 from tests.postgres.cluster import cluster, name_of
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Gate:
-    """A write that has got its positions and is not committed before it is let go."""
+    """A write that has its positions and is committed only when released."""
 
     def __init__(self) -> None:
         self.written, self.open = threading.Event(), threading.Event()
 
     def say(self, tx: Transaction, session_id: str, text: str, *, fails: bool = False) -> None:
         log.append_unheld(tx, session_id, [user(text)], at=1)
-        tx.one("sessions.get", id=session_id)  # wait for the answer: the numbers are given out now
+        tx.one("sessions.get", id=session_id)  # wait for the result: the positions are assigned now
         self.written.set()
-        assert self.open.wait(PATIENCE)
+        assert self.open.wait(TIMEOUT)
         if fails:
             raise InterruptedError("it thought better of it")
 
@@ -54,10 +54,10 @@ async def pair(database: PostgresDatabase, ids: Ids, clock: FakeClock) -> tuple[
 
 
 async def follow(database: PostgresDatabase, after: int) -> tuple[int, list[str]]:
-    """Read on from a place as a follower does; the new place, and the bodies."""
-    row = await database.read(lambda tx: tx.one("log.last_position"))
+    """Read from a position like a follower; returns the new position and the bodies."""
+    row = await database.read(lambda tx: tx.one("log.get_last_position"))
     upto = cast("int", row[0] if row else 0) or 0
-    rows = await database.read(lambda tx: tx.all("log.follow", after=after, upto=upto, limit=1_000))
+    rows = await database.read(lambda tx: tx.all("log.list_after_position", after=after, upto=upto, limit=1_000))
     return max(after, upto), [str(row[5]) for row in rows]
 
 
@@ -65,22 +65,22 @@ async def test_a_row_that_is_committed_late_is_not_missed(database: PostgresData
     place, _ = await follow(database, 0)
     with gate() as slow:
         late = asyncio.create_task(database.write(slow.say, pair[0], "late"))
-        assert await asyncio.to_thread(slow.written.wait, PATIENCE)
+        assert await asyncio.to_thread(slow.written.wait, TIMEOUT)
         await database.write(log.append_unheld, pair[1], [user("early")], at=1)
 
         held_back, seen = await follow(database, place)
-        assert seen == [], "a number before it is still out"
+        assert seen == [], "an earlier position is not committed yet"
     await late
 
     _, seen = await follow(database, held_back)
     assert ["late" in body for body in seen] == [True, False], "both, in the order of their positions"
 
 
-async def test_a_row_that_is_never_committed_holds_nobody_up(database: PostgresDatabase, pair: tuple[str, str]) -> None:
+async def test_a_row_that_is_never_committed_blocks_nothing(database: PostgresDatabase, pair: tuple[str, str]) -> None:
     place, _ = await follow(database, 0)
-    with gate() as doomed:
-        late = asyncio.create_task(database.write(doomed.say, pair[0], "never", fails=True))
-        assert await asyncio.to_thread(doomed.written.wait, PATIENCE)
+    with gate() as dying:
+        late = asyncio.create_task(database.write(dying.say, pair[0], "never", fails=True))
+        assert await asyncio.to_thread(dying.written.wait, TIMEOUT)
         await database.write(log.append_unheld, pair[1], [user("early")], at=1)
     with pytest.raises(InterruptedError):
         await late
@@ -89,24 +89,22 @@ async def test_a_row_that_is_never_committed_holds_nobody_up(database: PostgresD
     assert len(seen) == 1 and "early" in seen[0]
 
 
-async def test_a_transaction_that_gives_no_event_holds_nobody_up(
-    database: PostgresDatabase, pair: tuple[str, str]
-) -> None:
+async def test_a_transaction_without_an_event_blocks_nothing(database: PostgresDatabase, pair: tuple[str, str]) -> None:
     started, gate_ = threading.Event(), threading.Event()
 
     def idle(tx: Transaction) -> None:
         tx.one("sessions.get", id=pair[0])
         started.set()
-        assert gate_.wait(PATIENCE)
+        assert gate_.wait(TIMEOUT)
 
     place, _ = await follow(database, 0)
-    sleeper = asyncio.create_task(database.write(idle))
-    assert await asyncio.to_thread(started.wait, PATIENCE)
+    hanging_tool = asyncio.create_task(database.write(idle))
+    assert await asyncio.to_thread(started.wait, TIMEOUT)
     await database.write(log.append_unheld, pair[1], [user("early")], at=1)
 
     _, seen = await follow(database, place)
     gate_.set()
-    await sleeper
+    await hanging_tool
     assert len(seen) == 1
 
 
@@ -118,7 +116,7 @@ async def test_the_search_index_misses_no_event_of_many_writers(
         await database.write(sessions.create, name, SessionOpened(source="run"), at=clock.now())
     index = await open_table(database)
 
-    async def talk(name: str) -> None:
+    async def append_messages(name: str) -> None:
         for number in range(25):
             await database.write(log.append_unheld, name, [user(f"sparrow {number}")], at=number)
 
@@ -128,7 +126,7 @@ async def test_the_search_index_misses_no_event_of_many_writers(
 
     done = asyncio.Event()
     follower = asyncio.create_task(keep_up(done))
-    await asyncio.gather(*map(talk, names))
+    await asyncio.gather(*map(append_messages, names))
     done.set()
     await follower
     await index.catch_up()

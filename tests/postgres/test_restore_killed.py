@@ -1,31 +1,32 @@
-"""A restore into PostgreSQL by a real process that dies: the store is what it was, or what the backup is."""
+"""A restore into PostgreSQL by a real process that dies: the store is unchanged, or equals the backup."""
 
 import signal
 from pathlib import Path
 
 import pytest
 
-from holdfast.store import backup, verify
-from holdfast.store.move import move
-from holdfast.store.move_ends import PostgresEnd, SqliteEnd
+from holdfast.store import verify
+from holdfast.store.backup import backup
+from holdfast.store.backup.copy_store import copy_store
+from holdfast.store.backup.endpoints import PostgresEndpoint, SqliteEndpoint
 from tests.cli.seed import Seed
 from tests.postgres.test_move import nobody
 from tests.store import copies
-from tests.store.test_copies_killed import moments, run_until
+from tests.store.backup.test_killed import moments, run_until
 
 RESTORE = """
-from holdfast.store.move_ends import PostgresEnd
-from holdfast.store.restore_elsewhere import Elsewhere, restore_elsewhere
+from holdfast.store.backup.endpoints import PostgresEndpoint
+from holdfast.store.backup.restore_postgres import PostgresRestoreTarget, restore_to_postgres
 home, source, url = sys.argv[1:]
-store = PostgresEnd(url)
-place = Elsewhere(store=store, home=Path(home), replace=True, alive=lambda worker: False, at=0)
-restore_elsewhere(Path(source), place)
+store = PostgresEndpoint(url)
+place = PostgresRestoreTarget(store=store, home=Path(home), replace=True, alive=lambda worker: False, at=0)
+restore_to_postgres(Path(source), place)
 """
 
 
 def heads(url: str) -> dict[str, tuple[int, str]]:
-    with PostgresEnd(url).reading() as tx:
-        return {one: (seq, hash_) for one, seq, hash_ in verify.heads(tx)}
+    with PostgresEndpoint(url).reading() as tx:
+        return {one: (seq, hash_) for one, seq, hash_ in verify.list_heads(tx)}
 
 
 @pytest.mark.crash
@@ -36,7 +37,7 @@ def test_a_restore_killed_at_any_moment_leaves_the_old_store_or_the_new(tmp_path
     seed.sessions(3, turns=2)
     backup.backup(seed.path, copy)
     seed.sessions(2)
-    move(SqliteEnd(seed.path), PostgresEnd(url), nobody)
+    copy_store(SqliteEndpoint(seed.path), PostgresEndpoint(url), nobody)
     old, new = heads(url), copies.heads(copy)
     killed = 0
     for nth in moments(10**6):

@@ -9,39 +9,39 @@ import pytest
 
 from holdfast.model.ids import Ids
 from holdfast.store import queries
-from holdfast.store.postgres import PostgresDatabase, open_postgres
-from holdfast.store.postgres_search import FULL, SearchTable, open_table
-from holdfast.store.search import Scope, SearchIndex
-from holdfast.store.searchfile import Piece
+from holdfast.store.postgres.driver import PostgresDatabase, open_postgres
+from holdfast.store.postgres.search import FULL, SearchTable, open_table
+from holdfast.store.search.fts_file import IndexedText
+from holdfast.store.search.index import SearchIndex, SearchScope
 from tests.fakes.clock import FakeClock
 from tests.postgres.cluster import cluster, name_of
 from tests.store.library import CountedDatabase, Library
-from tests.store.test_search import (  # noqa: F401 - collected here, with the fixtures of this module
+from tests.store.search.test_index import (  # noqa: F401 - collected here, with the fixtures of this module
     found,
-    test_a_closed_index_says_so,
-    test_a_common_letter_with_many_followers_is_found,
-    test_a_follower_indexes_what_is_said,
-    test_a_hit_shows_where_it_was_found,
+    test_a_background_task_indexes_new_messages,
+    test_a_closed_index_is_an_error,
+    test_a_common_character_with_many_successors_is_found,
+    test_a_hit_shows_its_position,
     test_a_limit_below_one_is_refused,
+    test_a_message_after_the_newest_session_was_pruned_is_found,
     test_a_new_index_is_built_by_the_first_search,
-    test_a_query_of_ten_thousand_letters_is_compared_to_the_last,
+    test_a_query_of_ten_thousand_characters_is_compared_completely,
     test_a_query_without_words_is_refused,
-    test_a_quoted_phrase_is_taken_literally,
-    test_a_text_of_millions_of_letters_is_found_by_any_part,
+    test_a_quoted_phrase_is_matched_literally,
+    test_a_rebuilt_index_finds_the_same,
+    test_a_text_of_millions_of_characters_is_found_by_any_part,
     test_all_words_must_be_in_one_event,
     test_an_empty_store_can_be_indexed_and_searched,
-    test_any_part_of_any_text_is_found,
-    test_catching_up_can_be_cancelled_and_taken_up_again,
-    test_everything_that_carries_words_is_found,
+    test_any_substring_of_any_text_is_found,
+    test_events_that_are_not_indexed_yet_are_not_found,
+    test_every_event_with_text_is_found,
     test_hits_come_newest_first_and_page_by_page,
-    test_no_character_of_a_query_has_a_meaning_of_its_own,
-    test_nothing_that_is_not_indexed_yet_is_found,
-    test_one_session_can_be_searched_alone,
-    test_rebuilding_finds_the_same,
-    test_search_finds_what_a_plain_scan_finds,
-    test_sessions_in_the_trash_and_side_sessions_are_left_out_unless_asked_for,
-    test_the_lag_is_known_and_progress_is_told,
-    test_what_is_said_after_the_newest_session_was_pruned_is_found,
+    test_indexing_can_be_cancelled_and_continued,
+    test_no_character_of_a_query_is_special,
+    test_search_finds_what_a_full_scan_finds,
+    test_sessions_in_the_trash_and_auxiliary_sessions_are_excluded_unless_requested,
+    test_the_lag_is_known_and_progress_is_reported,
+    test_the_search_can_be_limited_to_one_session,
 )
 
 
@@ -62,7 +62,7 @@ async def test_a_rare_word_is_found_by_its_trigrams(library: Library, index: Sea
     await library.say(session_id, *(f"number {n} of many" for n in range(200)), "a nightingale", "夜鶯")
     await index.catch_up()
     with psycopg.connect(url) as link:
-        link.execute("SET enable_seqscan = off")  # the table of a test is so small that reading it all is quicker
+        link.execute("SET enable_seqscan = off")  # the table of a test is so small that a full scan is faster
         for word in ("nightingale", "夜鶯さ"):
             steps = link.execute(f"EXPLAIN SELECT position FROM words WHERE folded LIKE ANY (ARRAY['%{word}%'])")
             assert any("words_trigrams" in str(step) for step in steps)
@@ -77,13 +77,13 @@ async def test_several_workers_fill_the_index_at_once(library: Library, database
     assert len(await another.search("word", limit=10_000)) == 1_500
     name = name_of(url)
     words = cluster().execute("SELECT sum(array_length(string_to_array(folded, chr(30)), 1)) FROM words", name)
-    assert words == [(1_500,)], "each is there once"
+    assert words == [(1_500,)], "each is present once"
     await one.close()
     await another.close()
     await other.close()
 
 
-async def test_without_the_extension_everything_is_found_and_a_warning_says_how(
+async def test_without_the_extension_everything_is_found_and_a_warning_says_how_to_install_it(
     library: Library, database: PostgresDatabase, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = name_of(url)
@@ -91,22 +91,22 @@ async def test_without_the_extension_everything_is_found_and_a_warning_says_how(
     cluster().execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO guest", name)
     cluster().execute("GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO guest", name)
     await library.say(await library.open(), "a nightingale 夜鶯", "a lark")
-    guest = await open_postgres(url.replace(f"//{cluster().user}@", "//guest@"))
+    other = await open_postgres(url.replace(f"//{cluster().user}@", "//guest@"))
     with caplog.at_level(logging.WARNING):
-        index = await open_table(guest)
+        index = await open_table(other)
 
     assert "pg_trgm" in caplog.text
     assert await found(index, "鶯") == ["a nightingale 夜鶯"]
     assert await found(index, "NIGHT") == ["a nightingale 夜鶯"]
     await index.close()
-    await guest.close()
+    await other.close()
     cluster().execute("DROP OWNED BY guest; DROP ROLE guest", name)
 
 
-async def test_new_words_grow_together_and_each_is_found_once_newest_first(
+async def test_new_texts_are_merged_and_each_is_found_once_newest_first(
     library: Library, index: SearchIndex, url: str
 ) -> None:
-    """Sessions that take turns, so that their passages overlap, and one that came to rest long ago."""
+    """Alternating sessions, so that their passages overlap, and one that is long inactive."""
     names = [await library.open() for _ in range(4)]
     said = []
     for number in range(60):
@@ -116,7 +116,7 @@ async def test_new_words_grow_together_and_each_is_found_once_newest_first(
         if number % 2:
             await index.catch_up()
     passages = cluster().execute("SELECT letters FROM words ORDER BY letters", name_of(url))
-    assert str(FULL) in queries.load("postgres")["search.growing"], (
+    assert str(FULL) in queries.load("postgres")["search.list_open_passages"], (
         "and in its index, or a growing one is not found quickly"
     )
     assert len(passages) < 30 and max(passages)[0] >= FULL
@@ -128,13 +128,11 @@ async def test_new_words_grow_together_and_each_is_found_once_newest_first(
     while page := await index.search("word", limit=7, before_position=positions[-1] if positions else None):
         positions += [hit.position for hit in page]
     assert len(positions) == 60 and positions == sorted(set(positions), reverse=True)
-    assert len(await index.search("word", limit=100, scope=Scope(session_id=names[1]))) == 19
+    assert len(await index.search("word", limit=100, scope=SearchScope(session_id=names[1]))) == 19
 
 
-async def test_passages_that_reach_far_back_hide_no_hit_between_their_events(
-    library: Library, index: SearchIndex
-) -> None:
-    """Many sessions whose first and last words are far apart: a page of passages may have no event that is due."""
+async def test_long_passages_hide_no_hit_between_their_events(library: Library, index: SearchIndex) -> None:
+    """Many sessions whose first and last messages are far apart: a page of passages may have no event in range."""
     names = [await library.open() for _ in range(90)]
     for text in ("early lark", "late lark"):
         for name in names:
@@ -150,7 +148,7 @@ async def test_passages_that_reach_far_back_hide_no_hit_between_their_events(
     assert [hit.snippet for hit in rest] == ["early lark"] * 90
 
 
-async def test_the_words_of_a_pruned_session_go_with_it(
+async def test_the_texts_of_a_pruned_session_are_deleted_with_it(
     library: Library, index: SearchIndex, database: PostgresDatabase, url: str
 ) -> None:
     kept, pruned = await library.open(), await library.open()
@@ -158,7 +156,7 @@ async def test_the_words_of_a_pruned_session_go_with_it(
     await library.say(pruned, "a nightingale")
     await index.catch_up()
     await library.prune(pruned)
-    late = Piece(10**6, pruned, "a late nightingale", 9)
+    late = IndexedText(10**6, pruned, "a late nightingale", 9)
     state = SearchTable(database).state()
     assert state is not None
     assert await asyncio.to_thread(SearchTable(database).add, [late], state, state)
@@ -167,7 +165,7 @@ async def test_the_words_of_a_pruned_session_go_with_it(
     assert await found(index, "nightingale") == []
 
 
-async def test_words_that_only_share_a_passage_are_no_candidates(library: Library, database: PostgresDatabase) -> None:
+async def test_words_that_only_share_a_passage_are_not_candidates(library: Library, database: PostgresDatabase) -> None:
     session_id = await library.open()
     await library.say(
         session_id, *("a lark", "a nightingale") * 20, "a lark and a nightingale", "a\x1elark\x1f nightingale"

@@ -1,4 +1,4 @@
-"""Real processes on a real store. Time is the tests' own; whatever is still there at the end is killed."""
+"""Real processes on a real store, with a fake clock; remaining ones are killed at the end."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.identity import identity
 from holdfast.model.event import Event, SessionOpened
 from holdfast.model.ids import SESSION, Ids
-from holdfast.processes.registry import Limits, Registry
-from holdfast.store import log, processes, sessions
+from holdfast.process_lookup import current_identity
+from holdfast.processes.registry import ProcessLimits, ProcessRegistry
 from holdfast.store.database import Database
+from holdfast.store.repos import log, processes, sessions
 from tests.fakes.clock import FakeClock
 
 TTL_SECONDS = 7200
-LIMITS = Limits(ttl_seconds=TTL_SECONDS, output_bytes=8 << 20)
-NewRegistry = Callable[..., Registry]
+LIMITS = ProcessLimits(ttl_seconds=TTL_SECONDS, output_bytes=8 << 20)
+NewRegistry = Callable[..., ProcessRegistry]
 
 
 @pytest.fixture
@@ -35,22 +35,22 @@ async def session_id(database: Database, ids: Ids, clock: FakeClock) -> str:
 
 @pytest.fixture
 async def new_registry(database: Database, clock: FakeClock, tmp_path: Path) -> AsyncIterator[NewRegistry]:
-    """Makes registries, each as that of another worker."""
+    """Creates registries, each of another worker."""
 
-    def make(**options: object) -> Registry:
-        given = {"ours": identity(), "home": tmp_path / "home", "environment": {"PATH": os.environ["PATH"]}}
+    def make(**options: object) -> ProcessRegistry:
+        given = {"ours": current_identity(), "home": tmp_path / "home", "environment": {"PATH": os.environ["PATH"]}}
         given |= {"limits": LIMITS, "clock": clock}
-        return Registry(database, **(given | options))  # type: ignore[arg-type]
+        return ProcessRegistry(database, **(given | options))  # type: ignore[arg-type]
 
     yield make
     last = make()
-    for process in await database.read(processes.live):
-        if process.host == identity().host and process.boot == identity().boot:
+    for process in await database.read(processes.list_live):
+        if process.host == current_identity().host and process.boot == current_identity().boot:
             await last.stop(process, "the test is over", grace_seconds=0)
 
 
 @pytest.fixture
-def registry(new_registry: NewRegistry) -> Registry:
+def registry(new_registry: NewRegistry) -> ProcessRegistry:
     return new_registry()
 
 

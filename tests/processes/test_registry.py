@@ -1,4 +1,4 @@
-"""Processes outlive everything that started them, are found again by who they are, and are told about once."""
+"""Processes outlive their workers, are found again by their identity, and each change is reported once."""
 
 import asyncio
 import fcntl
@@ -10,28 +10,30 @@ import msgspec
 import psutil
 import pytest
 
-from holdfast.identity import identity
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.event import ProcessEnded, ProcessExpired, ProcessStarted
-from holdfast.processes import scan
-from holdfast.processes.folder import Folder
+from holdfast.process_lookup import current_identity
+from holdfast.processes import procfs
 from holdfast.processes.launch import launch
-from holdfast.processes.registry import Limits
-from holdfast.store import log, processes
+from holdfast.processes.process_dir import ProcessDir
+from holdfast.processes.registry import ProcessLimits
+from holdfast.store.repos import log, processes
 from tests.crash.programs import wait_until
 from tests.processes.conftest import TTL_SECONDS
 
+pytestmark = pytest.mark.process
+
 LONG = 30.0
-"""More than anything here takes."""
+"""Longer than anything here takes."""
 
 
-def folder_of(process) -> Folder:
-    return Folder(Path(process.folder))
+def folder_of(process) -> ProcessDir:
+    return ProcessDir(Path(process.folder))
 
 
-def members_of(process) -> list[scan.Seen]:
+def members_of(process) -> list[procfs.ProcessStat]:
     folder = folder_of(process)
-    return scan.look().members(process.id, folder.leader, folder.keeper)
+    return procfs.read_process_table().members(process.id, folder.leader, folder.shim)
 
 
 async def until(true, what) -> None:
@@ -69,20 +71,20 @@ async def test_a_command_that_does_not_exist_ends_with_127_and_says_so(registry,
     assert "no-such-program" in (await registry.read_output(ended)).text
 
 
-async def test_a_folder_that_went_away_is_told_in_its_output(registry, session_id, tmp_path):
+async def test_a_missing_directory_is_reported_in_its_output(registry, session_id, tmp_path):
     ended = await registry.wait(await registry.start("true", tmp_path / "nowhere", session_id), LONG)
 
     assert ended.exit_code == 127
-    assert "could not be started" in (await registry.read_output(ended)).text
+    assert "cannot start the command" in (await registry.read_output(ended)).text
 
 
-async def test_a_signal_is_told_as_one(registry, session_id, workdir):
+async def test_a_signal_is_reported_as_a_signal(registry, session_id, workdir):
     ended = await registry.wait(await registry.start("kill -9 $$", workdir, session_id), LONG)
 
     assert (ended.exit_code, ended.end_reason) == (-9, "ended by signal 9")
 
 
-async def test_a_start_that_fails_is_written_down_before_and_after(new_registry, session_id, workdir, tmp_path, events):
+async def test_a_failed_start_is_recorded_before_and_after(new_registry, session_id, workdir, tmp_path, events):
     (tmp_path / "file").touch()
 
     with pytest.raises(Unavailable):
@@ -95,17 +97,15 @@ async def test_a_start_that_fails_is_written_down_before_and_after(new_registry,
     assert not (workdir / "mark").exists()
 
 
-async def test_promise_13_a_start_that_was_given_up_does_not_happen_later(
-    registry, session_id, workdir, events, monkeypatch
-):
-    prepare, locks = Folder.prepare, []
+async def test_promise_13_a_cancelled_start_does_not_happen_later(registry, session_id, workdir, events, monkeypatch):
+    prepare, locks = ProcessDir.prepare, []
 
     def prepare_and_hold_up(folder, *spec):
         prepare(folder, *spec)
         locks.append(os.open(folder.path / "lock", os.O_RDWR | os.O_CREAT, 0o600))
         fcntl.flock(locks[0], fcntl.LOCK_EX)
 
-    monkeypatch.setattr(Folder, "prepare", prepare_and_hold_up)
+    monkeypatch.setattr(ProcessDir, "prepare", prepare_and_hold_up)
     monkeypatch.setattr("holdfast.processes.launch.LAUNCH_SECONDS", 0.5)
     with pytest.raises(Unavailable, match="not ready"):
         await registry.start("touch mark", workdir, session_id)
@@ -113,9 +113,9 @@ async def test_promise_13_a_start_that_was_given_up_does_not_happen_later(
 
     ended = (await events())[-1]
     assert isinstance(ended, ProcessEnded)
-    assert ended.reason.startswith("not started: its keeper was not ready")
+    assert ended.reason.startswith("not started: the process shim was not ready")
     [folder] = (workdir.parent / "home" / "processes").iterdir()
-    await until(lambda: not any(str(folder) in one.info["cmdline"] for one in running()), "its keeper to leave")
+    await until(lambda: not any(str(folder) in one.info["cmdline"] for one in running()), "its shim to end")
     assert not (workdir / "mark").exists()
 
 
@@ -146,7 +146,7 @@ async def test_files_are_private(registry, session_id, workdir):
     )
 
 
-async def test_a_start_that_is_cancelled_leaves_nothing(registry, session_id, workdir, database):
+async def test_a_cancelled_start_leaves_nothing(registry, session_id, workdir, database):
     """Cancelled at any of its steps, or just after the last."""
     for naps in range(0, 400, 8):
         starting = asyncio.ensure_future(registry.start("sleep 300", workdir, session_id))
@@ -160,61 +160,61 @@ async def test_a_start_that_is_cancelled_leaves_nothing(registry, session_id, wo
         except asyncio.CancelledError:
             continue
 
-    assert await database.read(processes.live) == []
-    ours = {one.id for one in await database.read(processes.of_session, session_id)}
-    assert not [one for one in scan.look().by_pid.values() if one.marker in ours]
+    assert await database.read(processes.list_live) == []
+    ours = {one.id for one in await database.read(processes.list_by_session, session_id)}
+    assert not [one for one in procfs.read_process_table().by_pid.values() if one.marker in ours]
 
 
-# what happens to those who look after it
+# killed shims and workers
 
 
 async def test_promise_13_another_worker_finds_it_again_with_output_and_exit_code(new_registry, session_id, workdir):
     process = await new_registry().start("read line; echo got $line; exit 5", workdir, session_id)
 
-    heir = new_registry()
-    [found] = await heir.list()
-    await heir.write(found, "it\n", close=False)
-    ended = await heir.wait(found, LONG)
+    successor = new_registry()
+    [found] = await successor.list()
+    await successor.write(found, "it\n", close=False)
+    ended = await successor.wait(found, LONG)
 
     assert (found.id, found.pid, ended.exit_code) == (process.id, process.pid, 5)
-    assert (await heir.read_output(ended)).text == "got it\n"
+    assert (await successor.read_output(ended)).text == "got it\n"
 
 
-async def test_a_killed_keeper_costs_nothing_but_the_exit_code(registry, session_id, workdir, events):
+async def test_a_killed_shim_costs_nothing_but_the_exit_code(registry, session_id, workdir, events):
     command = "trap '' HUP; echo before; while [ ! -e go ]; do sleep 0.02; done; seq 200000; exit 9"
     process = await registry.start(command, workdir, session_id)
     folder = folder_of(process)
     await until(lambda: folder.output_bytes() > 0, "it speaks")
 
-    os.kill(folder.keeper.pid, signal.SIGKILL)
+    os.kill(folder.shim.pid, signal.SIGKILL)
     (workdir / "go").touch()
-    await until(lambda: not scan.look().runs(folder.keeper), "the keeper is gone")
-    before = folder.keeper
+    await until(lambda: not procfs.read_process_table().runs(folder.shim), "the shim is gone")
+    before = folder.shim
     await until(lambda: members_of(process)[0].pid and folder.output_bytes() < 100, "it waits for a reader")
     [found] = await registry.list()
     ended = await registry.wait(found, LONG)
 
-    assert folder.keeper != before
+    assert folder.shim != before
     text = (await registry.read_output(ended, 0, 1 << 21)).text
     assert text == "before\n" + "".join(f"{number}\n" for number in range(1, 200_001)), "not a byte is missing"
-    assert (ended.exit_code, ended.end_reason) == (None, "not known: its keeper was killed")
+    assert (ended.exit_code, ended.end_reason) == (None, "exit code not known: its shim was killed")
     assert sum(isinstance(event, ProcessEnded) for event in await events()) == 1
 
 
-async def test_a_keeper_that_was_killed_after_the_end_has_written_it_down(registry, session_id, workdir):
+async def test_a_shim_that_was_killed_after_the_end_has_recorded_it(registry, session_id, workdir):
     process = await registry.start("(trap '' TERM; exec sleep 300) & exit 4", workdir, session_id)
     folder = folder_of(process)
     await until(lambda: folder.exit_code is not None, "the shell has ended")
 
     [seen] = await registry.list()
-    os.kill(folder.keeper.pid, signal.SIGKILL)
+    os.kill(folder.shim.pid, signal.SIGKILL)
     ended = await registry.stop(process, "ended by a test", grace_seconds=0)
 
-    assert seen.track.newest.members == 1, "what it left in the background belongs to it"
+    assert seen.track.newest.members == 1, "its background children belong to it"
     assert (ended.exit_code, ended.end_reason) == (4, "ended by a test (exit code 4)")
 
 
-async def test_two_who_notice_the_end_tell_it_once(new_registry, session_id, workdir, events):
+async def test_two_observers_of_the_end_record_it_once(new_registry, session_id, workdir, events):
     first, second = new_registry(), new_registry()
     process = await first.start("true", workdir, session_id)
     await until(lambda: folder_of(process).has("done"), "it has ended")
@@ -224,21 +224,21 @@ async def test_two_who_notice_the_end_tell_it_once(new_registry, session_id, wor
     assert sum(isinstance(event, ProcessEnded) for event in await events()) == 1
 
 
-async def test_an_end_is_noticed_without_anybody_asking(registry, session_id, workdir, database):
-    attending = asyncio.create_task(registry.attend())
+async def test_an_end_is_detected_without_a_request(registry, session_id, workdir, database):
+    watching = asyncio.create_task(registry.watch())
     process = await registry.start("sleep 0.1", workdir, session_id)
 
     async with asyncio.timeout(LONG):
         async for _ in database.listen(session_id):
             if (await database.read(processes.get, process.id)).ended_at is not None:
                 break
-    attending.cancel()
+    watching.cancel()
 
 
 # crashes between the row and the program
 
 
-async def test_a_row_without_a_program_is_closed_once_no_start_can_take_so_long(registry, session_id, clock, database):
+async def test_a_row_without_a_program_is_closed_after_the_start_limit(registry, session_id, clock, database):
     process = registry.plan("true", Path("/"), session_id)
     await database.write(processes.add, process)
 
@@ -249,11 +249,11 @@ async def test_a_row_without_a_program_is_closed_once_no_start_can_take_so_long(
     late = await database.read(processes.get, process.id)
 
     assert early.ended_at is None
-    assert (late.exit_code, late.end_reason) == (None, "not known: it was never started")
+    assert (late.exit_code, late.end_reason) == (None, "exit code not known: it was never started")
 
 
-async def test_a_program_whose_starter_died_at_once_is_found_again(registry, session_id, workdir, database):
-    """As a crash leaves it after the keeper was started and before its pid was written down."""
+async def test_a_program_whose_worker_died_at_once_is_found_again(registry, session_id, workdir, database):
+    """The state after a crash between the start of the shim and the record of its pid."""
     process = registry.plan("sleep 300", workdir, session_id)
     await database.write(processes.add, process)
     folder = folder_of(process)
@@ -261,7 +261,7 @@ async def test_a_program_whose_starter_died_at_once_is_found_again(registry, ses
     await launch("start", folder, {})
 
     [found] = await registry.list()
-    [stored] = await database.read(processes.live)
+    [stored] = await database.read(processes.list_live)
 
     assert found.track.newest.members == 1
     assert stored.pid == folder.leader.pid
@@ -272,7 +272,7 @@ async def test_a_program_whose_starter_died_at_once_is_found_again(registry, ses
 
 @pytest.fixture
 async def impostor(registry, session_id, database):
-    """A process whose pid was given to another program, which is this one."""
+    """A process whose pid now belongs to this program."""
     process = registry.plan("server", Path("/"), session_id)
     await database.write(processes.add, process)
     folder = Path(process.folder)
@@ -282,47 +282,47 @@ async def impostor(registry, session_id, database):
     return process
 
 
-async def test_a_pid_that_was_given_to_another_is_not_the_process(registry, impostor, database):
+async def test_a_reused_pid_is_not_the_process(registry, impostor, database):
     await registry.refresh()
 
     ended = await database.read(processes.get, impostor.id)
-    assert ended.end_reason == "not known: its keeper was killed"
+    assert ended.end_reason == "exit code not known: its shim was killed"
 
 
-async def test_a_pid_that_was_given_to_another_is_not_signalled(registry, impostor):
+async def test_a_reused_pid_is_not_signalled(registry, impostor):
     assert await registry.signal(impostor, "KILL") == 0
     ended = await registry.stop(impostor, "ended by a test", grace_seconds=0)
 
-    assert ended.ended_at is not None, "and this program lives"
+    assert ended.ended_at is not None, "and this program still runs"
 
 
-async def test_what_ran_before_the_machine_was_started_anew_is_gone(new_registry, session_id, workdir, database):
+async def test_a_process_from_before_a_reboot_is_gone(new_registry, session_id, workdir, database):
     process = await new_registry().start("sleep 300", workdir, session_id)
-    ours = identity()
+    ours = current_identity()
     later = msgspec.structs.replace(ours, boot=f"another-boot {ours.boot.split(' ')[1]}")
 
     await new_registry(ours=later).refresh()
 
     ended = await database.read(processes.get, process.id)
-    assert ended.end_reason == "not known: the machine was started anew"
+    assert ended.end_reason == "exit code not known: the machine was rebooted"
     psutil.Process(process.pid).kill()
 
 
 async def test_a_process_of_another_machine_is_left_alone(new_registry, session_id, workdir, database):
     process = await new_registry().start("sleep 300", workdir, session_id)
-    elsewhere = new_registry(ours=msgspec.structs.replace(identity(), host="elsewhere"))
+    elsewhere = new_registry(ours=msgspec.structs.replace(current_identity(), host="elsewhere"))
 
     [found] = await elsewhere.list()
 
     assert found.ended_at is None
-    assert "as it was last seen on" in elsewhere.judge(found).evidence
+    assert "as it was last seen on" in elsewhere.classify(found).evidence
     for refused in (elsewhere.stop(found, "x"), elsewhere.signal(found, "TERM"), elsewhere.read_output(found)):
         with pytest.raises(Unavailable):
             await refused
     assert members_of(process)
 
 
-# what belongs to it
+# its children
 
 
 async def test_a_child_that_detaches_twice_and_wipes_its_environment_is_found_and_ended(registry, session_id, workdir):
@@ -341,18 +341,18 @@ async def test_a_child_that_detaches_twice_and_wipes_its_environment_is_found_an
     assert (ended.exit_code, ended.end_reason) == (0, "ended by a test (exit code 0)")
 
 
-async def test_a_daemon_is_found_by_its_marker_when_its_keeper_was_killed(registry, session_id, workdir):
+async def test_a_daemon_is_found_by_its_marker_when_its_shim_was_killed(registry, session_id, workdir):
     process = await registry.start("(setsid sleep 300 &); exit 0", workdir, session_id)
     folder = folder_of(process)
     await until(lambda: folder.exit_code == 0, "the shell has ended")
 
-    os.kill(folder.keeper.pid, signal.SIGKILL)
-    await until(lambda: not scan.look().runs(folder.keeper), "the keeper is gone")
+    os.kill(folder.shim.pid, signal.SIGKILL)
+    await until(lambda: not procfs.read_process_table().runs(folder.shim), "the shim is gone")
 
     assert [one.name for one in members_of(process)] == ["sleep"]
 
 
-async def test_a_process_that_closes_its_output_lives_on_and_ends_with_its_code(registry, session_id, workdir):
+async def test_a_process_that_closes_its_output_continues_and_ends_with_its_code(registry, session_id, workdir):
     command = "exec >&- 2>&-; while [ ! -e go ]; do sleep 0.02; done; exit 6"
     process = await registry.start(command, workdir, session_id)
     await until(lambda: folder_of(process).has("eof"), "nobody can write any more")
@@ -364,27 +364,27 @@ async def test_a_process_that_closes_its_output_lives_on_and_ends_with_its_code(
     assert (found.ended_at, ended.exit_code) == (None, 6)
 
 
-async def test_all_of_a_tree_is_ended_also_those_who_will_not_hear(registry, session_id, workdir):
+async def test_a_whole_process_tree_is_ended_including_programs_that_ignore_sigterm(registry, session_id, workdir):
     command = "trap '' TERM; (trap '' TERM; sleep 300 & sleep 301 & touch up; wait) & wait; wait; sleep 302"
     process = await registry.start(command, workdir, session_id)
     await until((workdir / "up").exists, "the tree has grown")
     tree = members_of(process)
 
-    ended = await registry.stop(process, "ended by a person", grace_seconds=0.3)
+    ended = await registry.stop(process, "stopped by the user", grace_seconds=0.3)
 
     assert len(tree) == 4
-    assert not [one for one in tree if scan.look().runs(one.program)]
-    assert ended.end_reason == "ended by a person (ended by signal 9)"
+    assert not [one for one in tree if procfs.read_process_table().runs(one.program)]
+    assert ended.end_reason == "stopped by the user (ended by signal 9)"
 
 
-async def test_a_stopped_process_can_be_ended_politely(registry, session_id, workdir):
+async def test_a_stopped_process_can_be_ended_with_sigterm(registry, session_id, workdir):
     process = await registry.start(
         "trap 'touch bye; exit 0' TERM; touch up; while :; do sleep 0.05; done", workdir, session_id
     )
     await until((workdir / "up").exists, "it runs")
 
     await registry.signal(process, "STOP")
-    ended = await registry.stop(process, "ended by a person", grace_seconds=LONG)
+    ended = await registry.stop(process, "stopped by the user", grace_seconds=LONG)
 
     assert (workdir / "bye").exists()
     assert ended.exit_code == 0
@@ -413,7 +413,7 @@ async def test_input_is_given_and_closed(registry, session_id, workdir):
     assert ended.exit_code == 0
 
 
-async def test_one_that_does_not_read_holds_nobody_up(registry, session_id, workdir):
+async def test_a_process_that_does_not_read_its_input_blocks_nothing(registry, session_id, workdir):
     process = await registry.start("sleep 300", workdir, session_id)
 
     assert await registry.write(process, "x" * 200_000, close=False) == 65_536
@@ -442,7 +442,7 @@ async def test_only_signals_of_the_list_are_sent(registry, session_id, workdir):
 
 
 async def test_output_is_bounded_and_says_what_is_gone(new_registry, session_id, workdir):
-    registry = new_registry(limits=Limits(ttl_seconds=60, output_bytes=200_000))
+    registry = new_registry(limits=ProcessLimits(ttl_seconds=60, output_bytes=200_000))
     process = await registry.wait(await registry.start("seq 1 300000", workdir, session_id), LONG)
     total = len("".join(f"{number}\n" for number in range(1, 300_001)))
 
@@ -457,7 +457,7 @@ async def test_output_is_bounded_and_says_what_is_gone(new_registry, session_id,
     assert len(begin.text) == kept
 
 
-async def test_output_is_read_on_from_where_one_was(registry, session_id, workdir):
+async def test_output_is_read_from_an_offset(registry, session_id, workdir):
     process = await registry.wait(await registry.start("seq 1 1000", workdir, session_id), LONG)
 
     first = await registry.read_output(process, 0, 1000)
@@ -470,12 +470,12 @@ async def test_output_is_read_on_from_where_one_was(registry, session_id, workdi
 # age
 
 
-async def test_promise_15_past_its_time_to_live_it_is_noticed_once_and_blocks_no_more(
+async def test_promise_15_an_expired_process_is_reported_once_and_blocks_nothing(
     registry, session_id, workdir, events, clock
 ):
     process = await registry.start("while :; do echo tick; sleep 0.02; done", workdir, session_id)
     [before] = await registry.list()
-    blocked = registry.judge(before).blocks
+    blocked = registry.classify(before).blocks
 
     clock.pass_seconds(TTL_SECONDS + 1)
     await until(lambda: folder_of(process).output_bytes() > before.track.newest.output, "it works on")
@@ -483,12 +483,12 @@ async def test_promise_15_past_its_time_to_live_it_is_noticed_once_and_blocks_no
         [after] = await registry.list()
 
     assert blocked
-    assert (registry.judge(after).kind, registry.judge(after).blocks) == ("working", False)
-    assert "past its time to live of 2 h" in registry.judge(after).evidence
+    assert (registry.classify(after).kind, registry.classify(after).blocks) == ("working", False)
+    assert "past its time to live of 2 h" in registry.classify(after).evidence
     assert [event.ttl_seconds for event in await events() if isinstance(event, ProcessExpired)] == [TTL_SECONDS]
 
 
-async def test_a_clock_that_is_set_ages_nobody(registry, session_id, workdir, clock):
+async def test_a_changed_clock_makes_no_process_older(registry, session_id, workdir, clock):
     await registry.start("sleep 300", workdir, session_id)
 
     clock.set_by(TTL_SECONDS * 100)
@@ -496,7 +496,7 @@ async def test_a_clock_that_is_set_ages_nobody(registry, session_id, workdir, cl
     clock.set_by(-TTL_SECONDS * 200)
     [behind] = await registry.list()
 
-    assert [registry.judge(one).expired for one in (ahead, behind)] == [False, False]
+    assert [registry.classify(one).expired for one in (ahead, behind)] == [False, False]
 
 
 async def test_a_server_that_only_listens_is_serving_with_its_addresses(registry, session_id, workdir, clock):
@@ -512,12 +512,12 @@ async def test_a_server_that_only_listens_is_serving_with_its_addresses(registry
 
     [port] = [one.laddr.port for one in psutil.Process(process.pid).net_connections() if one.status == "LISTEN"]
     assert found.track.newest.listens == (f"127.0.0.1:{port}",)
-    seen = registry.judge(found)
+    seen = registry.classify(found)
     assert (seen.kind, seen.blocks) == ("serving", False)
     assert f"listens on 127.0.0.1:{port}; no sign of work for" in seen.evidence
 
 
-async def test_one_look_serves_many(registry, session_id, workdir, database):
+async def test_one_inspection_serves_many_callers(registry, session_id, workdir, database):
     started = await asyncio.gather(*(registry.start(f"sleep {300 + n}", workdir, session_id) for n in range(50)))
 
     found = await registry.list()
@@ -525,6 +525,6 @@ async def test_one_look_serves_many(registry, session_id, workdir, database):
 
     assert {one.id for one in found} == {one.id for one in started}
     assert {one.track.newest.members for one in found} == {1}
-    assert len(await database.read(processes.live)) == 25
+    assert len(await database.read(processes.list_live)) == 25
     ended = [entry.kind for entry in await database.read(log.read, session_id)].count("process_ended")
     assert ended == 25

@@ -4,10 +4,10 @@ import asyncio
 import os
 import sys
 
-from holdfast.model.asking import Request
 from holdfast.model.errors import Unreachable
 from holdfast.model.message import Message, Text
-from holdfast.providers.local import LocalProvider
+from holdfast.model.provider import ModelRequest
+from holdfast.providers.local.provider import LocalProvider
 
 
 async def ask_and_close() -> None:
@@ -15,7 +15,7 @@ async def ask_and_close() -> None:
     hello = Message(1, "user", (Text("Hello"),), at=1)
 
     async def listen() -> None:
-        async for _ in provider.ask(Request(model="smollm2", system="", messages=(hello,), max_tokens=5)):
+        async for _ in provider.ask(ModelRequest(model="smollm2", system="", messages=(hello,), max_tokens=5)):
             pass
 
     asking = asyncio.create_task(listen())
@@ -28,7 +28,7 @@ async def ask_and_close() -> None:
 
 
 if __name__ == "__main__":
-    # Where threads take turns, that of the library is behind more often than not.
+    # On a single core, the thread of the library is usually behind.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     for _ in range(int(sys.argv[1])):
         asyncio.run(ask_and_close())

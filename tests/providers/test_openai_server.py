@@ -1,4 +1,4 @@
-"""The stand-in for the OpenAI API by itself, as other tests start it."""
+"""The fake OpenAI API as a program, as other tests start it."""
 
 import json
 import sys
@@ -6,14 +6,17 @@ from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
-from holdfast.model.asking import Reply
+import pytest
+
 from holdfast.model.message import Text
-from holdfast.providers.openai import OpenAiProvider
+from holdfast.model.provider import ModelReply
+from holdfast.providers.openai.provider import OpenAiProvider
 from tests.fakes import openai_server
-from tests.providers.said import asking, user
+from tests.providers.messages import asking, user
 
 
-async def test_it_runs_by_itself_and_says_its_port(tmp_path: Path) -> None:
+@pytest.mark.process
+async def test_it_runs_as_a_program_and_prints_its_port(tmp_path: Path) -> None:
     record = tmp_path / "requests.jsonl"
     command = [sys.executable, str(openai_server.__file__), "--port", "0", "--record", str(record)]
     process = await create_subprocess_exec(*command, stdout=PIPE)
@@ -23,7 +26,7 @@ async def test_it_runs_by_itself_and_says_its_port(tmp_path: Path) -> None:
 
     *_, reply = [item async for item in provider.ask(asking(user("hello")))]
 
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, ModelReply)
     assert reply.parts == (Text("You said: hello"),)
     assert json.loads(record.read_text())["messages"][-1] == {"role": "user", "content": "hello"}
     await provider.close()
@@ -31,7 +34,7 @@ async def test_it_runs_by_itself_and_says_its_port(tmp_path: Path) -> None:
     await process.communicate()
 
 
-def test_calls_and_results_that_do_not_pair_are_refused_as_the_vendor_does() -> None:
+def test_unpaired_calls_and_results_are_refused_as_by_the_vendor() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "x", "arguments": "{}"}}
     asked = {"role": "user", "content": "a"}
     calling = {"role": "assistant", "content": None, "tool_calls": [call]}

@@ -1,4 +1,4 @@
-"""Whatever the log holds, each vendor is sent a request that it accepts."""
+"""For any log, each vendor gets a request that it accepts."""
 
 import base64
 import itertools
@@ -10,20 +10,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.asking import Request, ToolSpec
 from holdfast.model.message import Content, File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, text_of
-from holdfast.providers import anthropic_wire, openai_wire
+from holdfast.model.provider import ModelRequest, ToolSpec
 from tests.fakes import anthropic_server, openai_server
+from tests.providers.messages import anthropic_body, openai_body
 
-Render = Callable[[Request], dict[str, Any]]
+Render = Callable[[ModelRequest], dict[str, Any]]
 VENDORS = {
-    "openai": (openai_wire.render, openai_server.complaint),
-    "anthropic": (anthropic_wire.render, anthropic_server.complaint),
+    "openai": (openai_body, openai_server.complaint),
+    "anthropic": (anthropic_body, anthropic_server.complaint),
 }
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 each_vendor = pytest.mark.parametrize(("render", "complaint"), VENDORS.values(), ids=VENDORS)
 
-# Few different ids, so that calls and results meet, miss and repeat each other.
+# Few different ids, so that calls and results match, mismatch and repeat.
 ids = st.sampled_from(["", "c1", "c2", "functions.x:0", "\ud800", "x" * 80]) | st.text(max_size=5)
 texts = st.sampled_from(["", " \n", "\0", "lone \udc80", "words", "😀"]) | st.text(max_size=20)
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
@@ -70,7 +70,7 @@ messages = st.builds(
 schemas = st.sampled_from([{}, {"type": "object"}, {"anyOf": [{}]}, {"type": "array", "properties": {"\ud800": {}}}])
 tools = st.builds(ToolSpec, texts, texts, schemas)
 requests = st.builds(
-    Request,
+    ModelRequest,
     model=st.just("m"),
     system=texts,
     messages=st.lists(messages, max_size=8).map(tuple),
@@ -79,11 +79,12 @@ requests = st.builds(
 )
 
 
+@pytest.mark.slow
 @each_vendor
 @unhurried
 @given(request=requests)
-def test_any_messages_whatever_make_a_request_that_the_vendor_accepts(
-    render: Render, complaint: Callable[[Any], str | None], request: Request
+def test_any_messages_make_a_request_that_the_vendor_accepts(
+    render: Render, complaint: Callable[[Any], str | None], request: ModelRequest
 ) -> None:
     body = render(request)
     sent = json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
@@ -92,10 +93,13 @@ def test_any_messages_whatever_make_a_request_that_the_vendor_accepts(
     assert b"\\u0000" not in sent
 
 
+@pytest.mark.slow
 @each_vendor
 @unhurried
 @given(request=requests)
-def test_the_same_request_is_always_written_the_same_way(render: Render, complaint: object, request: Request) -> None:
+def test_the_same_request_is_always_rendered_the_same_way(
+    render: Render, complaint: object, request: ModelRequest
+) -> None:
     assert json.dumps(render(request)) == json.dumps(render(request))
 
 
@@ -104,7 +108,7 @@ words = st.from_regex(r"[a-z]{3,8}", fullmatch=True)
 
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[list[Message], list[int]]:
-    """A well-formed log as the engine writes it, and the places at which the model was asked."""
+    """A well-formed log as the engine writes it, and the positions at which the model was called."""
     said: list[Message] = []
     asked: list[int] = []
 
@@ -134,19 +138,21 @@ def unmarked(body: dict[str, Any]) -> list[Any]:
     return list(json.loads(json.dumps(body["messages"]).replace(', "cache_control": {"type": "ephemeral"}', "")))
 
 
+@pytest.mark.slow
 @each_vendor
 @unhurried
 @given(log=conversations())
-def test_what_was_sent_before_is_the_beginning_of_what_is_sent_later(
+def test_an_earlier_request_is_a_prefix_of_a_later_one(
     render: Render, complaint: object, log: tuple[list[Message], list[int]]
 ) -> None:
     said, asked = log
-    sent = [unmarked(render(Request(model="m", system="s", messages=tuple(said[:place])))) for place in asked]
+    sent = [unmarked(render(ModelRequest(model="m", system="s", messages=tuple(said[:place])))) for place in asked]
 
     for earlier, later in itertools.pairwise(sent):
         assert later[: len(earlier)] == earlier
 
 
+@pytest.mark.slow
 @each_vendor
 @unhurried
 @given(log=conversations())
@@ -154,7 +160,7 @@ def test_every_word_of_a_conversation_reaches_the_model(
     render: Render, complaint: object, log: tuple[list[Message], list[int]]
 ) -> None:
     said, _ = log
-    sent = json.dumps(render(Request(model="m", system="s", messages=tuple(said))), ensure_ascii=False)
+    sent = json.dumps(render(ModelRequest(model="m", system="s", messages=tuple(said))), ensure_ascii=False)
 
     for message in said:
         if message.role != "assistant":

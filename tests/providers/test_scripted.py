@@ -4,10 +4,10 @@ import json
 import msgspec
 import pytest
 
-from holdfast.model.asking import ReasoningDelta, Reply, Request, TextDelta
 from holdfast.model.errors import BadReply, Invalid, NotFound, RateLimited, Refused
 from holdfast.model.message import Message, Reasoning, Text, ToolCall, ToolResult
-from holdfast.providers.scripted import FAILURES, Call, Script, ScriptedProvider, Step, load
+from holdfast.model.provider import ModelReply, ModelRequest, ReasoningDelta, TextDelta
+from holdfast.providers.scripted import FAILURES, Script, ScriptedCall, ScriptedProvider, ScriptStep, load_script
 
 
 def user(text, seq=1):
@@ -19,14 +19,14 @@ def model(*parts, seq=2, partial=False):
 
 
 def asking(*messages, name="echo", system=""):
-    return Request(model=name, system=system, messages=messages)
+    return ModelRequest(model=name, system=system, messages=messages)
 
 
 async def heard(provider, request):
     """Everything that was streamed, and the reply."""
     *deltas, reply = [item async for item in provider.ask(request)]
-    assert isinstance(reply, Reply)
-    assert not any(isinstance(item, Reply) for item in deltas)
+    assert isinstance(reply, ModelReply)
+    assert not any(isinstance(item, ModelReply) for item in deltas)
     return deltas, reply
 
 
@@ -39,7 +39,7 @@ async def said(provider, *messages):
     return "".join(part.text for part in reply.parts if isinstance(part, Text))
 
 
-async def test_echo_repeats_the_newest_words_of_the_user_in_pieces():
+async def test_echo_repeats_the_newest_user_message_in_chunks():
     request = asking(user("first"), model(Text("You said: first")), user("two  more\nwords", seq=3))
 
     deltas, reply = await heard(ScriptedProvider(), request)
@@ -50,20 +50,24 @@ async def test_echo_repeats_the_newest_words_of_the_user_in_pieces():
     assert reply.finish == "stop"
 
 
-async def test_the_empty_name_is_the_echo():
+async def test_the_empty_name_means_echo():
     _, reply = await heard(ScriptedProvider(), asking(user("hi"), name=""))
 
     assert (reply.model, reply.parts) == ("echo", (Text("You said: hi"),))
 
 
-async def test_a_word_is_a_token():
+async def test_one_word_counts_as_one_token():
     _, reply = await heard(ScriptedProvider(), asking(user("one two three"), system="be brief"))
 
     assert (reply.usage.tokens_in, reply.usage.tokens_out) == (5, 5)
 
 
-async def test_a_step_thinks_speaks_and_calls_in_this_order():
-    step = Step(think="let me see", say="I look.", call=(Call("read_file", {"path": "a"}), Call("broken", "{not json")))
+async def test_a_step_reasons_answers_and_calls_in_this_order():
+    step = ScriptStep(
+        think="let me see",
+        say="I look.",
+        call=(ScriptedCall("read_file", {"path": "a"}), ScriptedCall("broken", "{not json")),
+    )
 
     deltas, reply = await heard(playing(step), asking(user("go", seq=7), name="play"))
 
@@ -78,14 +82,14 @@ async def test_a_step_thinks_speaks_and_calls_in_this_order():
     assert reply.usage.reasoning == 3
 
 
-async def test_an_empty_step_says_nothing():
-    deltas, reply = await heard(playing(Step()), asking(user("go"), name="play"))
+async def test_an_empty_step_is_an_empty_reply():
+    deltas, reply = await heard(playing(ScriptStep()), asking(user("go"), name="play"))
 
     assert (deltas, reply.parts, reply.finish) == ([], (), "stop")
 
 
-async def test_the_place_in_the_script_is_read_off_the_request_by_whoever_plays_it():
-    steps = [Step(say="one"), Step(call=(Call("t"),)), Step(say="three")]
+async def test_the_request_determines_the_step_of_the_script():
+    steps = [ScriptStep(say="one"), ScriptStep(call=(ScriptedCall("t"),)), ScriptStep(say="three")]
     so_far = [user("go")]
     replies = []
 
@@ -97,25 +101,25 @@ async def test_the_place_in_the_script_is_read_off_the_request_by_whoever_plays_
     assert replies == [Text("one"), ToolCall("call-3-1", "t", "{}"), Text("three")]
 
 
-async def test_a_reply_that_was_cut_by_a_crash_is_given_again():
-    steps = [Step(say="one"), Step(say="two")]
+async def test_a_reply_that_a_crash_interrupted_is_played_again():
+    steps = [ScriptStep(say="one"), ScriptStep(say="two")]
 
     assert await said(playing(*steps), user("go"), model(Text("on"), partial=True)) == "one"
 
 
-async def test_a_script_that_is_over_refuses():
+async def test_a_finished_script_refuses_requests():
     with pytest.raises(Refused, match="no answer number 2"):
-        await said(playing(Step(say="one")), user("go"), model(Text("one")))
+        await said(playing(ScriptStep(say="one")), user("go"), model(Text("one")))
 
 
-async def test_a_script_with_loop_begins_again():
-    provider = playing(Step(say="one"), Step(say="two"), loop=True)
+async def test_a_script_with_loop_starts_again():
+    provider = playing(ScriptStep(say="one"), ScriptStep(say="two"), loop=True)
 
     assert await said(provider, user("go"), model(Text("one")), model(Text("two"), seq=3)) == "one"
 
 
-async def test_a_loop_of_upsets_alone_ends():
-    provider = playing(Step(fail="unreachable"), loop=True)
+async def test_a_loop_of_failures_only_ends():
+    provider = playing(ScriptStep(fail="unreachable"), loop=True)
     with pytest.raises(FAILURES["unreachable"]):
         await said(provider, user("go"))
 
@@ -126,20 +130,22 @@ async def test_a_loop_of_upsets_alone_ends():
 @pytest.mark.parametrize("code", FAILURES)
 async def test_every_failure_can_be_played(code):
     with pytest.raises(FAILURES[code], match="sorry") as caught:
-        await said(playing(Step(fail=code, message="sorry")), user("go"))
+        await said(playing(ScriptStep(fail=code, message="sorry")), user("go"))
 
     assert caught.value.code == code
 
 
-async def test_a_rate_limit_says_when_to_come_back():
+async def test_a_rate_limit_includes_the_retry_time():
     with pytest.raises(RateLimited) as caught:
-        await said(playing(Step(fail="rate_limited", retry_after=1.5)), user("go"))
+        await said(playing(ScriptStep(fail="rate_limited", retry_after=1.5)), user("go"))
 
     assert caught.value.retry_after == 1.5
 
 
-async def test_failures_are_met_as_often_as_written_and_then_the_script_goes_on():
-    provider = playing(Step(fail="rate_limited", times=2), Step(fail="unreachable"), Step(say="at last"))
+async def test_failures_occur_as_often_as_scripted_and_then_the_script_continues():
+    provider = playing(
+        ScriptStep(fail="rate_limited", times=2), ScriptStep(fail="unreachable"), ScriptStep(say="at last")
+    )
 
     for expected in ("rate_limited", "rate_limited", "unreachable"):
         with pytest.raises(FAILURES[expected]):
@@ -150,7 +156,7 @@ async def test_failures_are_met_as_often_as_written_and_then_the_script_goes_on(
 
 
 async def test_two_sessions_do_not_share_their_failures():
-    provider = playing(Step(fail="unreachable"), Step(say="fine"))
+    provider = playing(ScriptStep(fail="unreachable"), ScriptStep(say="fine"))
     with pytest.raises(FAILURES["unreachable"]):
         await said(provider, user("go", seq=1))
 
@@ -158,24 +164,24 @@ async def test_two_sessions_do_not_share_their_failures():
         await said(provider, user("go", seq=5))
 
 
-async def test_a_cut_shows_its_pieces_and_then_breaks_off():
+async def test_a_cut_streams_its_deltas_and_then_breaks_off():
     shown = []
 
-    with pytest.raises(BadReply, match="after 2 pieces"):
-        async for item in playing(Step(say="a b c d", cut_after=2)).ask(asking(user("go"), name="play")):
+    with pytest.raises(BadReply, match="after 2 deltas"):
+        async for item in playing(ScriptStep(say="a b c d", cut_after=2)).ask(asking(user("go"), name="play")):
             shown.append(item)
 
     assert shown == [TextDelta("a "), TextDelta("b ")]
 
 
-async def test_a_restarted_provider_sees_from_the_partial_reply_that_a_hang_is_over():
-    steps = [Step(say="wait for", hang=True), Step(say="done")]
+async def test_a_restarted_provider_counts_a_hang_from_the_partial_reply():
+    steps = [ScriptStep(say="wait for", hang=True), ScriptStep(say="done")]
 
     assert await said(playing(*steps), user("go"), model(Text("wait for"), partial=True)) == "done"
 
 
 async def test_a_hang_ends_when_it_is_cancelled():
-    provider = playing(Step(say="so", hang=True))
+    provider = playing(ScriptStep(say="so", hang=True))
     seen = asyncio.Event()
 
     async def listen():
@@ -191,13 +197,13 @@ async def test_a_hang_ends_when_it_is_cancelled():
         await task
 
 
-async def test_delays_pass_in_the_sleep_that_was_handed_in():
+async def test_delays_use_the_given_sleep_function():
     slept = []
 
     async def sleep(seconds):
         slept.append(seconds)
 
-    provider = ScriptedProvider({"play": Script(steps=(Step(say="a b c", delay_seconds=0.5),))}, sleep=sleep)
+    provider = ScriptedProvider({"play": Script(steps=(ScriptStep(say="a b c", delay_seconds=0.5),))}, sleep=sleep)
 
     await said(provider, user("go"))
     assert slept == [0.5, 0.5, 0.5]
@@ -214,8 +220,8 @@ async def test_a_script_is_read_from_a_file(tmp_path):
     assert provider.window(str(path)) == 500
 
 
-def test_the_window_is_that_of_the_script_or_a_usual_one():
-    provider = playing(Step(), window=1000)
+def test_the_window_comes_from_the_script_or_the_default():
+    provider = playing(ScriptStep(), window=1000)
 
     assert provider.window("play") == 1000
     assert provider.window("echo") == 128_000
@@ -226,31 +232,31 @@ def test_the_window_is_that_of_the_script_or_a_usual_one():
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"steps": [{"sya": "typo"}]}', '{"steps": [{"fail": "tired"}]}', '{"steps": [{"times": 0}]}']
 )
-def test_a_file_that_is_no_script_is_named(tmp_path, text):
+def test_an_invalid_script_file_is_named(tmp_path, text):
     path = tmp_path / "play.json"
     path.write_text(text)
 
     with pytest.raises(Invalid, match=r"play\.json"):
-        load(path)
+        load_script(path)
 
 
-def test_a_step_has_one_upset():
+def test_a_step_has_at_most_one_failure():
     with pytest.raises(msgspec.ValidationError, match="one of fail, hang and cut_after"):
-        msgspec.convert({"fail": "refused", "hang": True}, Step)
+        msgspec.convert({"fail": "refused", "hang": True}, ScriptStep)
 
 
 def test_a_missing_script_file_is_not_found(tmp_path):
     with pytest.raises(NotFound):
-        load(tmp_path / "none.json")
+        load_script(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("name", ["nobody", "none.json"])
-async def test_asking_for_a_script_that_is_not_there_is_refused(name):
+async def test_an_unknown_script_is_refused(name):
     with pytest.raises(Refused, match=name):
         await heard(ScriptedProvider(), asking(user("go"), name=name))
 
 
-async def test_tools_calls_all_that_the_user_names_in_one_reply():
+async def test_tools_makes_all_calls_that_the_user_names_in_one_reply():
     words = 'please\nuse tool terminal {"command": "ls"}\nuse tool recall\nuse tool broken {oops'
 
     _, reply = await heard(ScriptedProvider(), asking(user(words, seq=4), name="tools"))
@@ -262,7 +268,7 @@ async def test_tools_calls_all_that_the_user_names_in_one_reply():
     )
 
 
-async def test_tools_sums_up_the_results():
+async def test_tools_summarizes_the_results():
     request = asking(
         user("use tool terminal {}"),
         model(ToolCall("c1", "terminal"), ToolCall("c2", "recall")),
@@ -276,7 +282,7 @@ async def test_tools_sums_up_the_results():
     assert reply.parts == (Text(f"done: terminal: two lines; recall failed: {'x' * 60}"),)
 
 
-async def test_tools_answers_words_without_a_tool_like_the_echo():
+async def test_tools_echoes_a_message_without_a_tool():
     request = asking(
         user("use tool t"),
         model(ToolCall("c", "t")),

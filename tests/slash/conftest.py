@@ -1,23 +1,24 @@
-"""A seat without a face: it writes down what it was told, and answers questions as the test says."""
+"""A command context without an interface: it records what is shown, and answers as the test says."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from holdfast.engine.opening import Opening
-from holdfast.engine.rewind import Rewind
+from holdfast.engine.admission.open_session import OpenRequest
+from holdfast.engine.admission.rewind import Rewind
+from holdfast.engine.submission import NewMessage
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.message import Content, Text
 from holdfast.settings import Settings
-from holdfast.slash.seat import Option, Preview, Running
-from holdfast.store.inputs import Mode
-from holdfast.store.search import SearchIndex, open_index
+from holdfast.slash.context import CommandChoice, Preview, RunningProcess
+from holdfast.store.repos.input_queue import Mode
+from holdfast.store.search.index import SearchIndex, open_index
 from tests.engine.stage import Stage, set_up
 
 
-class TestSeat:
-    """Fills the port that chats and gateways fill."""
+class TestContext:
+    """Implements the port of chats and gateways."""
 
     __test__ = False
 
@@ -28,61 +29,72 @@ class TestSeat:
         self.workdir = folder
         self.session_id: str | None = None
         self.busy: Mode = "queue"
-        self.told: list[str] = []
+        self.user = ""
+        self.shown: list[str] = []
         self.answer: str | None = None
-        self.offered: Sequence[Option] = ()
+        self.offered: Sequence[CommandChoice] = ()
         self.previewed = ""
-        self.running: list[Running] = []
+        self.running: list[RunningProcess] = []
         self.is_left = False
+        self.line = ""
+        """The text of the input line."""
         self.is_busy = False
         self._index: SearchIndex | None = None
 
-    def tell(self, text: str) -> None:
-        self.told.append(text)
+    def show(self, text: str) -> None:
+        self.shown.append(text)
 
     def confirm(self, text: str) -> None:
-        self.tell(text)
+        self.show(text)
 
     @property
     def last(self) -> str:
-        return self.told[-1]
+        return self.shown[-1]
 
-    async def choose(self, question: str, options: Sequence[Option], preview: Preview | None = None) -> str | None:
+    async def choose(
+        self, question: str, options: Sequence[CommandChoice], preview: Preview | None = None
+    ) -> str | None:
         self.offered = options
         if preview is not None and self.answer is not None:
             self.previewed = await preview(self.answer)
         return self.answer
 
-    async def refuse_busy(self) -> None:
+    async def require_idle(self) -> None:
         if self.is_busy:
-            raise Busy("a turn is under way")
+            raise Busy("a turn is running")
 
-    async def move(self, session_id: str | None, *, title: str | None = None) -> None:
-        await self.refuse_busy()
+    async def switch_session(self, session_id: str | None, *, title: str | None = None) -> None:
+        await self.require_idle()
         if self.session_id is not None:
             await self.engine.owned.leave(self.session_id)
         self.session_id = session_id
         if session_id is not None:
             await self.engine.owned.keep(session_id)
         elif title is not None:
-            self.told.append(f"(title {title})")
+            self.shown.append(f"(title {title})")
 
     async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
         if self.session_id is None:
-            opened = await self.engine.open(Opening(source="chat", own=True))
+            opened = await self.engine.open(OpenRequest(source="chat", own=True))
             self.session_id = opened.session.id
-        async for _ in self.engine.say(self.session_id, parts, instead=instead):
+        turn = await self.engine.submit(NewMessage(self.session_id, parts, instead=instead), stream="live")
+        async for _ in turn.follow():
             pass
 
     async def say_text(self, text: str) -> None:
         await self.say((Text(text),))
 
-    async def change_model(self, name: str) -> None:
+    def prefill_input(self, text: str) -> bool:
+        self.line = text
+        return True
+
+    async def change_model(self, name: str) -> bool:
         if ":" not in name:
             raise Invalid(f"{name!r} names no model")
-        await self.engine.open(Opening(ref=self.session_id, model=name))
+        await self.engine.open(OpenRequest(ref=self.session_id, model=name))
+        return True
 
-    async def index(self) -> SearchIndex:
+    async def search_index(self) -> SearchIndex:
         self._index = self._index or await open_index(self.workdir / "search.db", self.stage.database)
         return self._index
 
@@ -90,21 +102,21 @@ class TestSeat:
         if self._index is not None:
             await self._index.close()
 
-    async def processes(self) -> Sequence[Running]:
+    async def processes(self) -> Sequence[RunningProcess]:
         return self.running
 
     async def kill(self, process_id: str) -> str:
         self.running = [one for one in self.running if one.id != process_id]
         return f"{process_id} was ended"
 
-    def leave(self) -> None:
+    def quit(self) -> None:
         self.is_left = True
 
 
 @pytest.fixture
-async def seat(tmp_path: Path) -> AsyncIterator[TestSeat]:
+async def context(tmp_path: Path) -> AsyncIterator[TestContext]:
     stage = await set_up(tmp_path, model="echo")
-    made = TestSeat(stage, tmp_path)
+    made = TestContext(stage, tmp_path)
     yield made
     await made.close()
     await stage.engine.close()

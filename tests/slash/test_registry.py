@@ -1,4 +1,4 @@
-"""One registry for every face: each listed command has a handler, is documented, and is completed."""
+"""One registry for every interface: each listed command has a handler, is documented, and is completed."""
 
 import re
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from holdfast.cli.chat.complete import ChatCompleter
+from holdfast.cli.chat.input.completion import ChatCompleter
 from holdfast.slash.registry import BY_NAME, COMMANDS, find, parse, run
-from tests.slash.conftest import TestSeat
+from tests.slash.conftest import TestContext
 
 DOCS = Path(__file__).parents[2] / "docs"
 CONTRACT = [
@@ -48,20 +48,20 @@ def test_no_two_commands_have_the_same_name() -> None:
 
 
 @pytest.mark.parametrize("name", list(BY_NAME))
-async def test_every_listed_command_does_something_when_it_is_typed(seat: TestSeat, name: str) -> None:
-    await seat.say_text("Hello")
+async def test_every_listed_command_does_something_when_it_is_typed(context: TestContext, name: str) -> None:
+    await context.say_text("Hello")
 
-    assert await run(seat, f"/{name}")
+    assert await run(context, f"/{name}")
 
-    assert seat.told or seat.is_left or name == "retry"
-    assert not any("there is no command" in text for text in seat.told)
+    assert context.shown or context.is_left or name == "retry"
+    assert not any("unknown command" in text for text in context.shown)
 
 
 @pytest.mark.parametrize("name", list(BY_NAME))
-async def test_no_command_breaks_before_the_first_words(seat: TestSeat, name: str) -> None:
-    assert await run(seat, f"/{name}")
+async def test_every_command_works_before_the_first_message(context: TestContext, name: str) -> None:
+    assert await run(context, f"/{name}")
 
-    assert seat.told or seat.is_left
+    assert context.shown or context.is_left
 
 
 def test_every_command_is_documented_with_its_usage_and_no_other_is() -> None:
@@ -76,8 +76,8 @@ def test_every_command_is_documented_with_its_usage_and_no_other_is() -> None:
             assert f"`/{alias}`" in text
 
 
-async def test_every_command_is_completed(seat: TestSeat) -> None:
-    completer = ChatCompleter(seat.stage.database, seat.workdir)
+async def test_every_command_is_completed(context: TestContext) -> None:
+    completer = ChatCompleter(context.stage.database, context.workdir)
     for name in BY_NAME:
         document = Document(f"/{name[:2]}")
         offered = [one.text async for one in completer.get_completions_async(document, CompleteEvent())]
@@ -107,27 +107,27 @@ def test_a_command_is_a_slash_and_a_word(line: str, command: tuple[str, str] | N
 @pytest.mark.parametrize(
     ("typed", "near"), [("resum", "/resume"), ("sesions", "/sessions"), ("s", "/sessions"), ("HELPP", "/help")]
 )
-async def test_an_unknown_command_is_answered_with_the_nearest_names(seat: TestSeat, typed: str, near: str) -> None:
-    await run(seat, f"/{typed}")
+async def test_an_unknown_command_suggests_the_nearest_names(context: TestContext, typed: str, near: str) -> None:
+    await run(context, f"/{typed}")
 
-    assert seat.last.startswith(f"! there is no command /{typed.lower()}")
-    assert near in seat.last
-
-
-async def test_a_command_like_no_other_is_answered_with_help(seat: TestSeat) -> None:
-    await run(seat, "/zzzzqqq")
-
-    assert "/help lists them all" in seat.last
+    assert context.last.startswith(f"! unknown command /{typed.lower()}")
+    assert near in context.last
 
 
-async def test_words_are_no_command(seat: TestSeat) -> None:
-    assert not await run(seat, "Hello")
-    assert seat.told == []
+async def test_a_command_without_similar_names_suggests_help(context: TestContext) -> None:
+    await run(context, "/zzzzqqq")
+
+    assert "/help lists all commands" in context.last
 
 
-async def test_help_names_every_command_and_explains_one(seat: TestSeat) -> None:
-    await run(seat, "/help")
-    assert [line.split()[0] for line in seat.last.splitlines()] == [f"/{command.name}" for command in COMMANDS]
+async def test_plain_text_is_not_a_command(context: TestContext) -> None:
+    assert not await run(context, "Hello")
+    assert context.shown == []
 
-    await run(seat, "/help /branch")
-    assert seat.last.startswith("/fork [SEQ] (also /branch): ")
+
+async def test_help_names_every_command_and_explains_one(context: TestContext) -> None:
+    await run(context, "/help")
+    assert [line.split()[0] for line in context.last.splitlines()] == [f"/{command.name}" for command in COMMANDS]
+
+    await run(context, "/help /branch")
+    assert context.last.startswith("/fork [SEQ] (also /branch): ")

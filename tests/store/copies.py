@@ -1,33 +1,35 @@
-"""What the tests of backup and restore share."""
+"""Helpers of the backup and restore tests."""
 
 from contextlib import closing
 from pathlib import Path
 
 from holdfast.model.event import SessionOpened
 from holdfast.model.ids import SESSION
-from holdfast.store import backup, meta, sessions, verify
+from holdfast.store import verify
+from holdfast.store.backup import backup
+from holdfast.store.backup.restore import RestoreTarget
 from holdfast.store.database import Transaction
-from holdfast.store.restore import Place
-from holdfast.store.sqlite import open_sqlite
-from holdfast.store.sqlite_connection import SqliteTransaction, connect
+from holdfast.store.repos import meta, sessions
+from holdfast.store.sqlite.connection import SqliteTransaction, connect
+from holdfast.store.sqlite.driver import open_sqlite
 from tests.cli.seed import Seed
 
 
-def place(seed: Seed, *, replace: bool = True, alive: bool = False) -> Place:
+def place(seed: Seed, *, replace: bool = True, alive: bool = False) -> RestoreTarget:
     home = seed.path.parent
-    return Place(store=seed.path, home=home, replace=replace, alive=lambda worker: alive, at=seed.clock.now())
+    return RestoreTarget(store=seed.path, home=home, replace=replace, alive=lambda worker: alive, at=seed.clock.now())
 
 
 def heads(path: Path) -> dict[str, tuple[int, str]]:
-    """What a store holds: every session with its last event. A copy is only read: opening it as a store would change it."""
+    """The content of a store: every session with its last event. A copy is only read: opening it as a store would change it."""
     opened = connect(path) if path.name == "holdfast.db" else backup.open_copy(path)
     with closing(opened) as connection:
-        return {one: (seq, hash_) for one, seq, hash_ in verify.heads(SqliteTransaction(connection))}
+        return {one: (seq, hash_) for one, seq, hash_ in verify.list_heads(SqliteTransaction(connection))}
 
 
 def store_id(path: Path) -> str:
     with closing(connect(path)) as connection:
-        return meta.store_id(SqliteTransaction(connection))
+        return meta.get_store_id(SqliteTransaction(connection))
 
 
 def files(folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Changes the bytes of a store that nobody has open, as a bad disk or a curious hand would."""
+"""Changes the bytes of a closed store, like a bad disk or a manual edit."""
 
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +23,6 @@ def overwrite(path: Path, old: bytes, new: bytes) -> None:
 
 
 def execute(path: Path, sql: str) -> None:
-    """Any statement at all, without our rules."""
+    """Run any statement, without our constraints."""
     with closing(apsw.Connection(str(path))) as connection:
         connection.execute(sql)

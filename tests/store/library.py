@@ -1,4 +1,4 @@
-"""A store with something in it to search for."""
+"""A store with text to search."""
 
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
@@ -6,8 +6,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 from holdfast.model.event import Event, SessionOpened, UserSaid
 from holdfast.model.ids import SESSION, Ids
 from holdfast.model.message import Text
-from holdfast.store import log, sessions
 from holdfast.store.database import Database, Row, Transaction, Value
+from holdfast.store.repos import log, session_pruning, sessions
 from tests.fakes.clock import FakeClock
 
 P = ParamSpec("P")
@@ -19,7 +19,7 @@ def words(text: str) -> UserSaid:
 
 
 class Library:
-    """Opens sessions and says things in them, each in an event of its own."""
+    """Opens sessions and adds messages, each as a separate event."""
 
     def __init__(self, database: Database, ids: Ids, clock: FakeClock) -> None:
         self.database = database
@@ -27,7 +27,7 @@ class Library:
         self._clock = clock
 
     async def open(self, **opened: str) -> str:
-        """A new session; its id."""
+        """The id of a new session."""
         session_id = self._ids.make(SESSION)
         await self.database.write(
             sessions.create, session_id, SessionOpened(source="run", **opened), at=self._clock.now()
@@ -49,9 +49,9 @@ class Library:
         await self.database.write(sessions.restore, session_id, at=self._clock.now())
 
     async def prune(self, session_id: str) -> None:
-        """Remove it for good, by way of the trash."""
+        """Delete it permanently, through the trash."""
         await self.trash(session_id)
-        assert await self.database.write(sessions.prune, session_id, before=self._clock.now() + 1)
+        assert await self.database.write(session_pruning.prune, session_id, before=self._clock.now() + 1)
 
 
 class CountedTransaction:
@@ -63,7 +63,7 @@ class CountedTransaction:
 
     def one(self, query: str, **params: Value) -> Row | None:
         row = self._inner.one(query, **params)
-        self.events += query in ("log.at_position", "log.follow") and row is not None
+        self.events += query in ("log.get_at_position", "log.list_after_position") and row is not None
         return row
 
     def all(self, query: str, **params: Value) -> list[Row]:
@@ -76,7 +76,7 @@ class CountedTransaction:
 
 
 class CountedDatabase:
-    """A store that knows how many events were read from it."""
+    """A store that counts the events read from it."""
 
     def __init__(self, inner: Database) -> None:
         self._inner = inner

@@ -5,94 +5,101 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.store import migrate, queries
-from holdfast.store.sqlite_connection import connect
+from holdfast.store import queries
+from holdfast.store.sqlite import migrate
+from holdfast.store.sqlite.connection import connect
 
 HOT = {
-    "log.held": "PRIMARY KEY",
-    "log.unheld": "PRIMARY KEY",
-    "log.beside": "PRIMARY KEY",
-    "log.settle": "PRIMARY KEY",
-    "log.settle_counts": "PRIMARY KEY",
-    "log.range": "sqlite_autoindex_event_1",
-    "log.follow": "INTEGER PRIMARY KEY",
-    "log.last_position": "",
-    "log.at_position": "INTEGER PRIMARY KEY",
+    "log.lock_held": "PRIMARY KEY",
+    "log.lock_held_at_turn_end": "PRIMARY KEY",
+    "log.lock_unheld": "PRIMARY KEY",
+    "log.lock_any": "PRIMARY KEY",
+    "log.update_head": "PRIMARY KEY",
+    "log.update_counts": "PRIMARY KEY",
+    "log.list_range": "sqlite_autoindex_event_1",
+    "log.list_after_position": "INTEGER PRIMARY KEY",
+    "log.get_last_position": "",
+    "log.get_at_position": "INTEGER PRIMARY KEY",
     "log.put_draft": "PRIMARY KEY",
-    "log.draft": "PRIMARY KEY",
+    "log.get_draft": "PRIMARY KEY",
     "leases.take": "PRIMARY KEY",
-    "leases.holder": "PRIMARY KEY",
+    "leases.get_holder": "PRIMARY KEY",
     "leases.release": "PRIMARY KEY",
-    "leases.free_all": "session_lease",
+    "leases.release_all": "session_lease",
     "sessions.get": "PRIMARY KEY",
-    "sessions.list": "session_activity",
+    "session_list.list_page": "session_activity",
     "sessions.by_prefix": "PRIMARY KEY",
     "sessions.by_title": "session_title",
-    "sessions.ids": "PRIMARY KEY",
-    "sessions.prunable": "session_trash",
-    "sessions.copy_events": "sqlite_autoindex_event_1",
-    "sessions.erase_events": "sqlite_autoindex_event_1",
-    "sessions.erase_aliases": "alias_session",
-    "sessions.erase_channels": "channel_session",
-    "workers.alive": "worker_alive",
-    "workers.uncleared": "worker_uncleared",
-    "workers.clear": "session_owner",
-    "owners.attach": "PRIMARY KEY",
-    "owners.detach": "PRIMARY KEY",
-    "owners.owned": "session_owner",
-    "owners.orphans": "session_orphan",
-    "owners.idle": "session_idle",
-    "owners.unheard": "PRIMARY KEY",
-    "workers.beat": "PRIMARY KEY",
-    "processes.live": "process_live",
-    "processes.of_session": "process_session",
+    "sessions.list_ids": "PRIMARY KEY",
+    "session_pruning.list_prunable": "session_trash",
+    "session_forks.copy_events": "sqlite_autoindex_event_1",
+    "session_pruning.erase_events": "sqlite_autoindex_event_1",
+    "session_pruning.erase_aliases": "alias_session",
+    "session_pruning.erase_channels": "channel_session",
+    "workers.list_alive": "worker_alive",
+    "workers.list_uncleared": "worker_uncleared",
+    "workers.mark_cleared": "session_owner",
+    "ownership.attach": "PRIMARY KEY",
+    "ownership.detach": "PRIMARY KEY",
+    "ownership.list_owned": "session_owner",
+    "ownership.list_orphans": "session_orphan",
+    "ownership.list_idle": "session_idle",
+    "ownership.list_unclaimed_input": "PRIMARY KEY",
+    "workers.record_heartbeat": "PRIMARY KEY",
+    "processes.list_live": "process_live",
+    "processes.list_by_session": "process_session",
     "processes.get": "PRIMARY KEY",
     "processes.by_prefix": "PRIMARY KEY",
-    "processes.see": "PRIMARY KEY",
+    "processes.record_track": "PRIMARY KEY",
     "processes.end": "PRIMARY KEY",
     "processes.hand_over": "process_session",
-    "resets.due": "session_resettable",
-    "resets.held": "PRIMARY KEY",
-    "chunks.get": "PRIMARY KEY",
-    "chunks.count": "PRIMARY KEY",
-    "keys.find": "PRIMARY KEY",
-    "keys.anywhere": "idempotency_caller",
-    "histories.newest": "PRIMARY KEY",
-    "histories.drop_after": "PRIMARY KEY",
-    "histories.copy": "PRIMARY KEY",
-    "histories.families": "history_hash",
-    "histories.in_family": "history_hash",
-    "inbox.repeat": "sqlite_autoindex_inbox",
-    "inbox.heads": "inbox_open",
-    "inbox.next": "inbox_open",
+    "resets.list_due": "session_resettable",
+    "resets.get_skip": "PRIMARY KEY",
+    "summary_chunks.get": "PRIMARY KEY",
+    "summary_chunks.count": "PRIMARY KEY",
+    "idempotency.find": "PRIMARY KEY",
+    "idempotency.find_by_key": "idempotency_caller",
+    "client_history.find_newest": "PRIMARY KEY",
+    "client_history.delete_after": "PRIMARY KEY",
+    "client_history.copy": "PRIMARY KEY",
+    "client_history.find_families": "history_hash",
+    "client_history.list_in_family": "history_hash",
+    "client_history.list_of_caller": "history_hash",
+    "client_history.list_by_reply": "history_reply",
+    "client_history.find_nth_newest": "PRIMARY KEY",
+    "client_history.list_known_in_session": "PRIMARY KEY",
+    "inbox.count_repeat": "sqlite_autoindex_inbox",
+    "inbox.list_heads": "inbox_open",
+    "inbox.find_next": "inbox_open",
     "inbox.begin": "PRIMARY KEY",
-    "inbox.settle": "PRIMARY KEY",
-    "inbox.dead": "inbox_dead",
-    "inbox.depths": "inbox_undone",
-    "outbox.addresses": "PRIMARY KEY",
-    "outbox.heads": "outbox_open",
-    "outbox.next": "outbox_open",
+    "inbox.mark_done": "PRIMARY KEY",
+    "inbox.list_dead": "inbox_dead",
+    "inbox.count_by_state": "inbox_undone",
+    "outbox.list_reply_addresses": "PRIMARY KEY",
+    "outbox.list_heads": "outbox_open",
+    "outbox.find_next": "outbox_open",
     "outbox.begin": "PRIMARY KEY",
-    "outbox.of_turn": "outbox_turn",
-    "outbox.trouble": "outbox_trouble",
-    "outbox.depths": "outbox_undone",
-    "sessions.erase_outbox": "outbox_turn",
-    "sessions.erase_addresses": "PRIMARY KEY",
-    "people.get": "PRIMARY KEY",
-    "people.by_code": "person_code",
-    "schedules.due": "schedule_due",
-    "schedules.next_due": "schedule_due",
-    "schedules.running": "slot_busy",
+    "outbox.list_by_turn": "outbox_turn",
+    "outbox.list_undelivered": "outbox_trouble",
+    "outbox.count_by_state": "outbox_undone",
+    "session_pruning.erase_outbox": "outbox_turn",
+    "session_pruning.erase_addresses": "PRIMARY KEY",
+    "contacts.get": "PRIMARY KEY",
+    "contacts.find_by_code": "person_code",
+    "schedules.list_due": "schedule_due",
+    "schedules.get_next_due": "schedule_due",
+    "schedules.find_running_slot": "slot_busy",
     "schedules.close_slot": "slot_running",
-    "schedules.orphans": "slot_running",
-    "schedules.slots": "PRIMARY KEY",
+    "schedules.list_orphan_slots": "slot_running",
+    "schedules.list_slots": "PRIMARY KEY",
     "aliases.find": "PRIMARY KEY",
-    "aliases.of_session": "alias_session",
-    "aliases.current": "PRIMARY KEY",
+    "aliases.find_alias_and_channel": "PRIMARY KEY",
+    "aliases.list_by_session": "alias_session",
+    "aliases.get_channel_session": "PRIMARY KEY",
 }
 """Each query that a turn, a list or a sweep runs, and the index it must be answered from."""
 
-ELSEWHERE = ("search.", "hermes.", "move.")
+ELSEWHERE = ("search.", "hermes.", "copy_store.")
 """Queries of the search index, which is a file of its own, of other programs, and of whole tables."""
 
 
@@ -122,15 +129,15 @@ def test_a_hot_query_is_answered_from_its_index(connection: apsw.Connection, que
     assert not [step for step in steps if step.startswith(("SCAN session", "SCAN event"))]
 
 
-def test_a_page_of_the_list_needs_no_sorting(connection: apsw.Connection) -> None:
-    assert not any("TEMP B-TREE" in step for step in plan(connection, "sessions.list"))
+def test_a_page_of_the_list_needs_no_sort(connection: apsw.Connection) -> None:
+    assert not any("TEMP B-TREE" in step for step in plan(connection, "session_list.list_page"))
 
 
-def test_a_log_is_read_in_order_without_sorting(connection: apsw.Connection) -> None:
-    assert not any("TEMP B-TREE" in step for step in plan(connection, "log.range"))
+def test_a_log_is_read_in_order_without_a_sort(connection: apsw.Connection) -> None:
+    assert not any("TEMP B-TREE" in step for step in plan(connection, "log.list_range"))
 
 
 @pytest.mark.parametrize("query", [name for name in queries.load() if not name.startswith(ELSEWHERE)])
-def test_no_query_walks_through_all_events(connection: apsw.Connection, query: str) -> None:
+def test_no_query_scans_all_events(connection: apsw.Connection, query: str) -> None:
     if "PRAGMA" not in queries.load()[query]:
         assert not [step for step in plan(connection, query) if step.startswith("SCAN event")]

@@ -1,4 +1,4 @@
-"""What somebody or something changes behind our back is noticed, and the place is named."""
+"""Changes made outside the program are detected, and their position is named."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +10,9 @@ from holdfast.model.entry import encode
 from holdfast.model.errors import Corrupt
 from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.message import Text
-from holdfast.store import log, sessions
-from holdfast.store.sqlite import open_sqlite
+from holdfast.store.repos import log, sessions
+from holdfast.store.sqlite.driver import open_sqlite
+from tests.fakes.forks import fork_session
 
 LENGTH = 9
 Tamper = Callable[[apsw.Connection], object]
@@ -34,7 +35,7 @@ async def resume(path: Path, session_id: str = "hf-1") -> int:
     """How many events a resume would find."""
     database = await open_sqlite(path)
     try:
-        return len(await database.read(lambda tx: log.read_whole(tx, sessions.get(tx, session_id))))
+        return len(await database.read(lambda tx: log.read_complete(tx, sessions.get(tx, session_id))))
     finally:
         await database.close()
 
@@ -56,7 +57,7 @@ def swap_bodies(connection: apsw.Connection) -> None:
 
 
 def splice(connection: apsw.Connection) -> None:
-    """Puts an event of another session, unchanged, in the place of one of this."""
+    """Replaces an event with an unchanged event of another session."""
     row = connection.execute("SELECT kind, at, hash, body FROM event WHERE session_id = 'hf-2' AND seq = 4").fetchone()
     connection.execute(
         "UPDATE event SET (kind, at, hash, body) = (?, ?, ?, ?) WHERE session_id = 'hf-1' AND seq = 4", row
@@ -82,44 +83,46 @@ TAMPERING: dict[str, tuple[Tamper, str]] = {
     ),
     "the tail is cut": (
         sql("DELETE FROM event WHERE session_id = 'hf-1' AND seq > 6"),
-        "6 events are stored, its head says 9",
+        "6 events are stored, but its row names event 9",
     ),
-    "all events are gone": (sql("DELETE FROM event WHERE session_id = 'hf-1'"), "0 events are stored, its head says 9"),
+    "all events are gone": (
+        sql("DELETE FROM event WHERE session_id = 'hf-1'"),
+        "0 events are stored, but its row names event 9",
+    ),
     "a word was changed": (
         sql(f"UPDATE event SET body = replace(body, 'words', 'swords') {AT_4}"),
-        "event 4 .*is not what",
+        "event 4 .*was changed",
     ),
-    "a time was changed": (sql(f"UPDATE event SET at = at + 1 {AT_4}"), "event 4 .*is not what"),
-    "a kind was changed": (sql(f"UPDATE event SET kind = 'model_said' {AT_4}"), "event 4 .*is not what"),
-    "a hash was changed": (sql(f"UPDATE event SET hash = replace(hash, '0', '1') {AT_4}"), "event 4 .*is not what"),
-    "a hash is no text": (sql(f"UPDATE event SET hash = CAST(x'ff' AS TEXT) {AT_4}"), "event 4 .*is not what"),
-    "a letter is foreign": (sql(f"UPDATE event SET body = replace(body, 'o', 'ö') {AT_4}"), "event 4 .*is not what"),
-    "a byte is no letter": (sql(f"UPDATE event SET body = CAST(x'7bff7d' AS TEXT) {AT_4}"), "event 4 .*is not what"),
-    "a body is empty": (sql(f"UPDATE event SET body = '' {AT_4}"), "event 4 .*is not what"),
-    "two events changed places": (swap, "event 4 .*is not what"),
-    "two bodies changed places": (swap_bodies, "event 4 .*is not what"),
-    "an event of another session was put in": (splice, "event 4 .*is not what"),
-    "one is missing and the numbers closed up": (drop_and_close_the_gap, "event 4 .*is not what"),
+    "a time was changed": (sql(f"UPDATE event SET at = at + 1 {AT_4}"), "event 4 .*was changed"),
+    "a kind was changed": (sql(f"UPDATE event SET kind = 'model_said' {AT_4}"), "event 4 .*was changed"),
+    "a hash was changed": (sql(f"UPDATE event SET hash = replace(hash, '0', '1') {AT_4}"), "event 4 .*was changed"),
+    "a hash is no text": (sql(f"UPDATE event SET hash = CAST(x'ff' AS TEXT) {AT_4}"), "event 4 .*was changed"),
+    "a letter is foreign": (sql(f"UPDATE event SET body = replace(body, 'o', 'ö') {AT_4}"), "event 4 .*was changed"),
+    "a byte is no letter": (sql(f"UPDATE event SET body = CAST(x'7bff7d' AS TEXT) {AT_4}"), "event 4 .*was changed"),
+    "a body is empty": (sql(f"UPDATE event SET body = '' {AT_4}"), "event 4 .*was changed"),
+    "two events changed places": (swap, "event 4 .*was changed"),
+    "two bodies changed places": (swap_bodies, "event 4 .*was changed"),
+    "an event of another session was put in": (splice, "event 4 .*was changed"),
+    "one is missing and the numbers closed up": (drop_and_close_the_gap, "event 4 .*was changed"),
     "an event was added": (
         sql("INSERT INTO event SELECT NULL, session_id, 10, kind, at, hash, body FROM event " + AT_4),
-        "event 10 .*is not what",
+        "event 10 .*was changed",
     ),
     "the head counts less": (
         sql("UPDATE session SET seq = 8 WHERE id = 'hf-1'"),
-        "9 events are stored, its head says 8",
+        "9 events are stored, but its row names event 8",
     ),
     "the head counts more": (
         sql("UPDATE session SET seq = 10 WHERE id = 'hf-1'"),
-        "9 events are stored, its head says 10",
+        "9 events are stored, but its row names event 10",
     ),
     "the head has another hash": (sql("UPDATE session SET hash = 'x' WHERE id = 'hf-1'"), ".*another hash"),
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tamper", "place"), TAMPERING.values(), ids=TAMPERING.keys())
-async def test_a_history_that_lacks_something_is_never_passed_off_as_whole(
-    tmp_path: Path, tamper: Tamper, place: str
-) -> None:
+async def test_an_incomplete_history_is_never_returned_as_complete(tmp_path: Path, tamper: Tamper, place: str) -> None:
     path = tmp_path / "holdfast.db"
     for session_id in ("hf-1", "hf-2"):
         await tell(path, session_id)
@@ -130,10 +133,10 @@ async def test_a_history_that_lacks_something_is_never_passed_off_as_whole(
 
     with pytest.raises(Corrupt, match=f"session hf-1: {place}"):
         await resume(path)
-    assert await resume(path, "hf-2") == LENGTH, "the others are none the worse"
+    assert await resume(path, "hf-2") == LENGTH, "the others are not affected"
 
 
-async def test_damage_is_not_copied_into_a_fork_and_what_came_before_it_can_be_saved_by_one(tmp_path: Path) -> None:
+async def test_damage_is_not_copied_into_a_fork_and_a_fork_can_save_the_part_before_it(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     for session_id in ("hf-1", "hf-2"):
         await tell(path, session_id)
@@ -144,17 +147,17 @@ async def test_damage_is_not_copied_into_a_fork_and_what_came_before_it_can_be_s
     database = await open_sqlite(path)
     try:
         for at_seq in (None, 4, LENGTH):
-            with pytest.raises(Corrupt, match=r"event 4 .*is not what was written"):
-                await database.write(sessions.fork, "hf-1", "hf-3", at=20, at_seq=at_seq)
+            with pytest.raises(Corrupt, match=r"event 4 .*was changed"):
+                await database.write(fork_session, "hf-1", "hf-3", at=20, at_seq=at_seq)
         with pytest.raises(Corrupt, match="event 7 is missing"):
-            await database.write(sessions.fork, "hf-2", "hf-3", at=20)
-        fork = await database.write(sessions.fork, "hf-1", "hf-3", at=20, at_seq=3)
-        assert len(await database.read(log.read_whole, fork)) >= 4
+            await database.write(fork_session, "hf-2", "hf-3", at=20)
+        fork = await database.write(fork_session, "hf-1", "hf-3", at=20, at_seq=3)
+        assert len(await database.read(log.read_complete, fork)) >= 4
     finally:
         await database.close()
 
 
-async def test_an_event_of_a_later_release_stops_the_reading_and_is_named(tmp_path: Path) -> None:
+async def test_an_event_of_a_later_release_stops_the_read_and_is_named(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     await tell(path, "hf-1")
     connection = apsw.Connection(str(path))
@@ -172,7 +175,7 @@ async def test_an_event_of_a_later_release_stops_the_reading_and_is_named(tmp_pa
         await resume(path)
 
 
-async def test_appending_to_a_log_with_a_fault_in_it_hides_nothing(tmp_path: Path) -> None:
+async def test_appending_to_a_damaged_log_hides_nothing(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     for session_id in ("hf-1", "hf-2"):
         await tell(path, session_id)

@@ -7,10 +7,10 @@ import pytest
 
 from holdfast.model.event import SessionOpened
 from holdfast.model.ids import SESSION, TURN, Ids
-from holdfast.store import log, sessions
 from holdfast.store.database import Database, Transaction
-from holdfast.store.sqlite import open_sqlite
-from holdfast.store.verify import CHUNK, Report, verify
+from holdfast.store.repos import log, session_pruning, sessions
+from holdfast.store.sqlite.driver import open_sqlite
+from holdfast.store.verify import CHUNK, VerifyReport, verify
 from tests.cli.seed import turn
 from tests.fakes.clock import FakeClock
 from tests.store.damage import execute, overwrite, settle
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def made(path: Path, ids: Ids, clock: FakeClock) -> list[str]:
-    """Three sessions in a store that nobody has open."""
+    """Three sessions in a closed store."""
     database = await open_sqlite(path)
     found = [await database.write(fill, ids, clock, f"asked for {word}") for word in ("apples", "pears", "plums")]
     await database.close()
@@ -37,7 +37,7 @@ def fill(tx: Transaction, ids: Ids, clock: FakeClock, text: str, turns: int = 2,
     return session.id
 
 
-async def proved(path: Path) -> Report:
+async def proved(path: Path) -> VerifyReport:
     database = await open_sqlite(path)
     try:
         return await verify(database)
@@ -58,10 +58,10 @@ async def test_a_changed_body_is_found_where_it_is(path: Path, made: list[str]) 
     report = await proved(path)
 
     assert [(one.session_id, one.seq) for one in report.problems] == [(made[1], 3)]
-    assert report.sessions == 3, "the others were looked at as well"
+    assert report.sessions == 3, "the others were checked as well"
 
 
-async def test_bytes_that_are_no_text_any_more_are_damage_and_no_crash(path: Path, made: list[str]) -> None:
+async def test_bytes_that_are_no_longer_text_are_reported_as_damage(path: Path, made: list[str]) -> None:
     overwrite(path, b"asked for plums", b"asked for \xff\xfe\xff\xfe\xff")
 
     report = await proved(path)
@@ -75,18 +75,21 @@ async def test_bytes_that_are_no_text_any_more_are_damage_and_no_crash(path: Pat
         ("DELETE FROM event WHERE session_id = '{id}' AND seq = 7", "event 7 is missing"),
         (
             "DELETE FROM event WHERE session_id = '{id}' AND seq = 15",
-            "its head says 15 events, the last one stored is 14",
+            "its row names 15 as the last event, the last one stored is 14",
         ),
-        ("UPDATE event SET at = at + 1 WHERE session_id = '{id}' AND seq = 4", "event 4 is not what was written"),
-        ("UPDATE event SET kind = 'titled' WHERE session_id = '{id}' AND seq = 4", "event 4 is not what was written"),
-        ("UPDATE event SET body = 'Ä' WHERE session_id = '{id}' AND seq = 4", "event 4 is not what was written"),
-        ("UPDATE session SET hash = 'x' WHERE id = '{id}'", "the hash of its last event is not the one its head has"),
-        ("UPDATE session SET seq = 99 WHERE id = '{id}'", "its head says 99 events"),
+        ("UPDATE event SET at = at + 1 WHERE session_id = '{id}' AND seq = 4", "event 4 was changed"),
+        ("UPDATE event SET kind = 'titled' WHERE session_id = '{id}' AND seq = 4", "event 4 was changed"),
+        ("UPDATE event SET body = 'Ä' WHERE session_id = '{id}' AND seq = 4", "event 4 was changed"),
+        (
+            "UPDATE session SET hash = 'x' WHERE id = '{id}'",
+            "the hash of its last event differs from the one in its row",
+        ),
+        ("UPDATE session SET seq = 99 WHERE id = '{id}'", "its row names 99 as the last event"),
         ("UPDATE session SET message_count = 1000 WHERE id = '{id}'", "message_count is 1000, the log says 8"),
         ("UPDATE session SET title = 'mine' WHERE id = '{id}'", "title is 'mine', the log says None"),
     ],
 )
-async def test_a_row_that_was_tampered_with_is_found(path: Path, made: list[str], statement: str, says: str) -> None:
+async def test_a_changed_row_is_found(path: Path, made: list[str], statement: str, says: str) -> None:
     execute(path, statement.format(id=made[1]))
 
     report = await proved(path)
@@ -103,15 +106,17 @@ async def test_a_chain_rewritten_from_the_middle_is_found_at_its_end(path: Path,
     assert report.problems[0].seq == 15
 
 
-async def test_events_of_no_session_are_found(path: Path, made: list[str]) -> None:
+async def test_events_without_a_session_are_found(path: Path, made: list[str]) -> None:
     execute(path, f"DELETE FROM session WHERE id = '{made[0]}'")
 
     report = await proved(path)
 
-    assert [one.what for one in report.problems] == ["rows of the table event belong to nothing in session"]
+    assert [one.what for one in report.problems] == ["rows of table event refer to missing rows of table session"]
 
 
-async def test_a_page_of_zeros_is_reported_and_the_rest_is_still_proved(path: Path, ids: Ids, clock: FakeClock) -> None:
+async def test_a_page_of_zeros_is_reported_and_the_rest_is_still_verified(
+    path: Path, ids: Ids, clock: FakeClock
+) -> None:
     database = await open_sqlite(path)
     for number in range(40):
         await database.write(fill, ids, clock, "hello", answer=f"number {number:03} " + "x" * 900)
@@ -129,7 +134,7 @@ async def test_a_page_of_zeros_is_reported_and_the_rest_is_still_proved(path: Pa
 
 
 class Counting:
-    """A database that counts how it is read."""
+    """A database that counts reads."""
 
     def __init__(self, inner: Database) -> None:
         self.inner = inner
@@ -145,7 +150,7 @@ async def long_log(database: Database, ids: Ids, clock: FakeClock) -> AsyncItera
     yield await database.write(fill, ids, clock, "hello", 2 * CHUNK // 7 + 1)
 
 
-async def test_a_long_log_is_walked_in_short_reads(database: Database, long_log: str) -> None:
+async def test_a_long_log_is_verified_in_short_reads(database: Database, long_log: str) -> None:
     counting = Counting(database)
     told: list[tuple[int, int]] = []
 
@@ -156,17 +161,17 @@ async def test_a_long_log_is_walked_in_short_reads(database: Database, long_log:
     assert told[-1][0] == told[-1][1] == report.events
 
 
-async def test_a_session_that_grows_or_goes_meanwhile_is_no_problem(
+async def test_a_session_that_grows_or_is_pruned_meanwhile_is_no_problem(
     database: Database, long_log: str, ids: Ids, clock: FakeClock
 ) -> None:
-    doomed = await database.write(fill, ids, clock, "hello", 2 * CHUNK // 7 + 1)
-    await database.write(lambda tx: sessions.trash(tx, doomed, at=clock.now()))
+    dying = await database.write(fill, ids, clock, "hello", 2 * CHUNK // 7 + 1)
+    await database.write(lambda tx: sessions.trash(tx, dying, at=clock.now()))
 
     class Meddling(Counting):
         async def read(self, work, *args, **kwargs):  # type: ignore[no-untyped-def]
             await database.write(lambda tx: sessions.rename(tx, long_log, f"title {self.reads}", at=clock.now()))
             if self.reads == 7:
-                await database.write(lambda tx: sessions.prune(tx, doomed, before=clock.now() + 1))
+                await database.write(lambda tx: session_pruning.prune(tx, dying, before=clock.now() + 1))
             return await super().read(work, *args, **kwargs)
 
     report = await verify(Meddling(database))  # type: ignore[arg-type]

@@ -11,11 +11,11 @@ import pytest
 
 from holdfast.model.errors import Invalid
 from holdfast.model.message import Image, text_of
-from holdfast.tools import writing
-from holdfast.tools.edit_file import EditFile
-from holdfast.tools.read_file import ReadFile
-from holdfast.tools.write_file import WriteFile
-from holdfast.tools.writing import Writing, diff, replace, to_the_end
+from holdfast.tools import atomic_replace
+from holdfast.tools.atomic_replace import FileEditor, replace_file, run_in_thread, short_diff
+from holdfast.tools.edit_file import EditFileTool
+from holdfast.tools.read_file import ReadFileTool
+from holdfast.tools.write_file import WriteFileTool
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -25,7 +25,7 @@ PNG = base64.b64decode(
 @pytest.fixture
 def read(scene):
     async def read(path, **more):
-        return await ReadFile(home=Path("/data/hf")).run({"path": str(path), **more}, scene)
+        return await ReadFileTool(home=Path("/data/hf")).run({"path": str(path), **more}, scene)
 
     return read
 
@@ -33,14 +33,14 @@ def read(scene):
 @pytest.fixture
 def write(scene):
     async def write(path, content):
-        return await WriteFile(Writing()).run({"path": str(path), "content": content}, scene)
+        return await WriteFileTool(FileEditor()).run({"path": str(path), "content": content}, scene)
 
     return write
 
 
 @pytest.fixture
 def edit(scene):
-    tool = EditFile(Writing())
+    tool = EditFileTool(FileEditor())
 
     async def edit(path, old, new, **more):
         return await tool.run({"path": str(path), "old": old, "new": new, **more}, scene)
@@ -70,8 +70,8 @@ class TestReading:
 
         first, second = said(await read("a.txt")), said(await read("a.txt", offset=4999, limit=1))
 
-        assert "  2000\t2000\n[there is more; go on with offset=2001]" in first
-        assert second == "  4999\t4999\n[there is more; go on with offset=5000]"
+        assert "  2000\t2000\n[more lines follow; continue with offset=2001]" in first
+        assert second == "  4999\t4999\n[more lines follow; continue with offset=5000]"
         assert said(await read("a.txt", offset=5000)) == "  5000\t5000"
 
     async def test_a_page_has_a_size_too(self, read, scene):
@@ -80,17 +80,17 @@ class TestReading:
         text = said(await read("a.txt"))
 
         assert len(text) < 110_000
-        assert text.endswith("]") and "go on with offset=" in text
+        assert text.endswith("]") and "continue with offset=" in text
 
-    async def test_very_long_lines_are_cut(self, read, scene):
+    async def test_very_long_lines_are_truncated(self, read, scene):
         (scene.workdir / "a.txt").write_text("x" * 50_000_000 + "\nnext\n")
 
         text = said(await read("a.txt"))
 
         assert len(text) < 3_000
-        assert text.endswith("the rest of this line is left out]\n     2\tnext")
+        assert text.endswith("the rest of this line is omitted]\n     2\tnext")
 
-    async def test_an_offset_behind_the_end_says_how_long_the_file_is(self, read, scene):
+    async def test_an_offset_past_the_end_says_how_long_the_file_is(self, read, scene):
         (scene.workdir / "a.txt").write_text("one\ntwo\n")
 
         output = await read("a.txt", offset=3)
@@ -125,14 +125,14 @@ class TestReading:
             (b"RIFF\x10\0\0\0WEBPVP8 ", "image/webp"),
         ],
     )
-    async def test_pictures_are_shown_as_pictures_whatever_they_are_called(self, read, scene, data, media_type):
+    async def test_images_are_returned_as_images_whatever_their_name(self, read, scene, data, media_type):
         (scene.workdir / "picture").write_bytes(data)
 
         (part,) = (await read("picture")).parts
 
         assert part == Image(f"data:{media_type};base64,{base64.b64encode(data).decode()}", media_type)
 
-    async def test_a_picture_that_is_too_big_is_not_shown(self, read, scene):
+    async def test_an_image_that_is_too_large_is_not_shown(self, read, scene):
         (scene.workdir / "a.png").write_bytes(PNG + bytes(6_000_000))
 
         assert not (await read("a.png")).ok
@@ -144,13 +144,13 @@ class TestReading:
         output = await read(".")
 
         assert not output.ok
-        assert "is a folder. It holds:\na.txt\nb/" in said(output)
+        assert "is a folder. It contains:\na.txt\nb/" in said(output)
 
-    async def test_a_missing_file_is_told_with_names_that_are_near(self, read, scene):
+    async def test_a_missing_file_is_reported_with_similar_names(self, read, scene):
         (scene.workdir / "readme.md").touch()
 
-        assert "the folder has readme.md" in said(await read("readmee.md"))
-        assert "nor does the folder" in said(await read("no/such/readme.md"))
+        assert "similar names in the folder: readme.md" in said(await read("readmee.md"))
+        assert "neither does the folder" in said(await read("no/such/readme.md"))
 
     async def test_pipes_and_devices_are_not_waited_for(self, read, scene):
         os.mkfifo(scene.workdir / "pipe")
@@ -159,17 +159,17 @@ class TestReading:
         assert not (await read("/dev/zero")).ok
 
     @pytest.mark.parametrize("path", ["", " ", "a\0b", "\ud800", "~nosuchuser/x", "x" * 5000])
-    async def test_a_path_that_cannot_be_is_refused(self, read, path):
+    async def test_an_invalid_path_is_refused(self, read, path):
         assert not (await read(path)).ok
 
-    async def test_relative_absolute_and_home_paths_are_understood(self, read, scene):
+    async def test_relative_absolute_and_home_paths_are_resolved(self, read, scene):
         (scene.workdir / "a.txt").write_text("x")
 
         assert (await read("a.txt")).ok
         assert (await read(scene.workdir / "a.txt")).ok
         assert "is a folder" in said(await read("~"))
 
-    async def test_a_link_to_a_secret_is_not_followed_unasked(self, read, scene):
+    async def test_a_link_to_a_secret_is_not_followed_without_approval(self, read, scene):
         (scene.workdir / ".env").write_text("PASSWORD=x")
         (scene.workdir / "notes.txt").symlink_to(".env")
 
@@ -177,14 +177,13 @@ class TestReading:
 
         assert not output.ok
         assert "PASSWORD" not in said(output)
-        assert (await read(".env")).ok, "here somebody was asked"
+        assert (await read(".env")).ok, "it was approved here"
 
-    def test_it_asks_before_showing_secrets(self):
-        tool = ReadFile(home=Path("/data/hf"))
+    def test_showing_secrets_needs_approval(self, scene):
+        tool = ReadFileTool(home=Path("/data/hf"))
 
-        assert tool.risk({"path": "~/.ssh/id_rsa"})
-        assert tool.risk({"path": "/data/hf/api-key"})
-        assert tool.risk({"path": "README.md"}) is None
+        assert tool.risk({"path": "~/.ssh/id_rsa"}, scene)
+        assert tool.risk({"path": "README.md"}, scene) == ()
 
 
 class TestWriting:
@@ -231,39 +230,40 @@ class TestWriting:
 
         assert (scene.workdir / "a.txt").read_bytes() == b"caf\xe9"
 
-    async def test_text_that_is_no_text_is_refused_and_nothing_is_left(self, write, scene):
+    async def test_text_that_cannot_be_encoded_is_refused_and_leaves_nothing(self, write, scene):
         output = await write("a.txt", "\ud800")
 
         assert not output.ok
         assert list(scene.workdir.iterdir()) == []
 
     @pytest.mark.parametrize("path", ["folder", "pipe", "file/x"])
-    async def test_what_cannot_be_written_is_told(self, write, scene, path):
+    async def test_a_file_that_cannot_be_written_is_reported(self, write, scene, path):
         (scene.workdir / "folder").mkdir()
         (scene.workdir / "file").touch()
         os.mkfifo(scene.workdir / "pipe")
 
         assert not (await write(path, "x")).ok
 
-    async def test_a_failed_write_leaves_the_old_text_and_no_litter(self, scene):
+    async def test_a_failed_write_leaves_the_old_text_and_no_temporary_file(self, scene):
         file = scene.workdir / "a.txt"
         file.write_text("old")
         before = file.stat()
         file.write_text("changed by somebody")
 
         with pytest.raises(Invalid):
-            replace(file, "new", before)
+            replace_file(file, "new", before)
 
         assert file.read_text() == "changed by somebody"
         assert list(scene.workdir.iterdir()) == [file]
 
-    def test_a_disk_that_takes_no_more_leaves_the_old_text_and_no_litter(self, scene):
+    @pytest.mark.process
+    def test_a_full_disk_leaves_the_old_text_and_no_temporary_file(self, scene):
         file = scene.workdir / "a.txt"
         file.write_text("old")
         program = (
-            "import resource, sys; from pathlib import Path; from holdfast.tools.writing import replace\n"
+            "import resource, sys; from pathlib import Path; from holdfast.tools.atomic_replace import replace_file\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); file = Path(sys.argv[1])\n"
-            "try: replace(file, 'x' * 2000, file.stat())\n"
+            "try: replace_file(file, 'x' * 2000, file.stat())\n"
             "except OSError: print('told')"
         )
         ended = subprocess.run([sys.executable, "-c", program, file], capture_output=True, text=True, check=True)
@@ -277,31 +277,30 @@ class TestWriting:
         file.write_text("theirs")
 
         with pytest.raises(Invalid):
-            replace(file, "ours", None)
+            replace_file(file, "ours", None)
 
         assert file.read_text() == "theirs"
 
-    async def test_a_link_to_a_guarded_file_is_not_followed_unasked(self, write, scene):
+    async def test_a_link_to_a_guarded_file_is_not_followed_without_approval(self, write, scene):
         (scene.workdir / ".git/hooks").mkdir(parents=True)
         (scene.workdir / "x").symlink_to(".git/hooks/pre-commit")
 
         assert not (await write("x", "evil")).ok
         assert (await write(".git/hooks/pre-commit", "agreed")).ok
 
-    def test_it_asks_before_touching_what_gives_power_away(self):
-        tool = WriteFile(Writing(home=Path("/data/hf")))
+    def test_writing_files_that_grant_rights_needs_approval(self, scene):
+        tool = WriteFileTool(FileEditor(home=Path("/data/hf")))
 
         for path in [
             "~/.ssh/authorized_keys",
             "~/.bashrc",
             "/etc/hosts",
             ".git/hooks/pre-push",
-            "/data/hf/config.toml",
         ]:
-            assert tool.risk({"path": path, "content": ""}), path
-        assert tool.risk({"path": "src/x.py", "content": ""}) is None
+            assert tool.risk({"path": path, "content": ""}, scene), path
+        assert tool.risk({"path": "src/x.py", "content": ""}, scene) == ()
 
-    async def test_a_cancelled_write_is_finished_before_the_cancellation_passes(self):
+    async def test_a_cancelled_write_is_finished_before_the_cancellation_propagates(self):
         begun, may_end, ended = threading.Event(), threading.Event(), []
 
         def work():
@@ -309,7 +308,7 @@ class TestWriting:
             may_end.wait(10)
             ended.append(True)
 
-        task = asyncio.ensure_future(to_the_end(work))
+        task = asyncio.ensure_future(run_in_thread(work))
         await asyncio.to_thread(begun.wait, 10)
         task.cancel()
         await asyncio.sleep(0.05)
@@ -322,7 +321,7 @@ class TestWriting:
 
 
 class TestEditing:
-    async def test_the_only_such_passage_is_replaced_and_the_change_shown(self, edit, scene):
+    async def test_a_unique_passage_is_replaced_and_the_change_shown(self, edit, scene):
         file = scene.workdir / "a.py"
         file.write_text("def f():\n    return 1\n")
 
@@ -332,7 +331,7 @@ class TestEditing:
         assert "-    return 1\n+    return 2\n" in said(output)
         assert file.read_text() == "def f():\n    return 2\n"
 
-    async def test_a_passage_that_occurs_often_is_refused_unless_all_are_meant(self, edit, scene):
+    async def test_a_passage_that_occurs_several_times_is_refused_unless_all_is_set(self, edit, scene):
         file = scene.workdir / "a.txt"
         file.write_text("x\ny\nx\n")
 
@@ -340,7 +339,7 @@ class TestEditing:
         unchanged = file.read_text()
         done = await edit("a.txt", "x", "z", all=True)
 
-        assert "2 times (lines 1, 3)" in said(refused)
+        assert "2 times in a.txt (lines 1, 3)" in said(refused)
         assert unchanged == "x\ny\nx\n"
         assert "edited a.txt, 2 times" in said(done)
         assert file.read_text() == "z\ny\nz\n"
@@ -348,12 +347,12 @@ class TestEditing:
     @pytest.mark.parametrize(
         ("old", "hint"),
         [
-            ("  return total", "line 2 begins alike"),
-            ("return totl", "the nearest is line 2: 'return total'"),
+            ("  return total", "line 2 starts the same"),
+            ("return totl", "the most similar line is 2: 'return total'"),
             ("nothing like it", "read the file again"),
         ],
     )
-    async def test_a_passage_that_is_not_there_is_told_with_the_nearest_line(self, edit, scene, old, hint):
+    async def test_a_missing_passage_is_reported_with_the_nearest_line(self, edit, scene, old, hint):
         (scene.workdir / "a.py").write_text("def f():\n\treturn total\n")
 
         output = await edit("a.py", old, "x")
@@ -362,12 +361,12 @@ class TestEditing:
         assert hint in said(output)
 
     @pytest.mark.parametrize(("old", "new"), [("", "x"), ("x", "x")])
-    async def test_an_edit_that_means_nothing_is_refused(self, edit, scene, old, new):
+    async def test_an_edit_without_a_change_is_refused(self, edit, scene, old, new):
         (scene.workdir / "a.txt").write_text("x")
 
         assert not (await edit("a.txt", old, new)).ok
 
-    async def test_windows_line_ends_stay(self, edit, scene):
+    async def test_windows_line_endings_are_kept(self, edit, scene):
         file = scene.workdir / "a.txt"
         file.write_bytes(b"one\r\ntwo\r\nthree\r\n")
 
@@ -375,7 +374,7 @@ class TestEditing:
 
         assert file.read_bytes() == b"1\r\n2\r\n2.5\r\nthree\r\n"
 
-    async def test_mixed_line_ends_are_left_as_they_are(self, edit, scene):
+    async def test_mixed_line_endings_are_left_unchanged(self, edit, scene):
         file = scene.workdir / "a.txt"
         file.write_bytes(b"one\r\ntwo\nthree\r\n")
 
@@ -391,7 +390,7 @@ class TestEditing:
 
         assert file.read_bytes() == b"caf\xe9 two\n"
 
-    async def test_edits_side_by_side_do_not_undo_each_other(self, edit, scene):
+    async def test_concurrent_edits_do_not_undo_each_other(self, edit, scene):
         file = scene.workdir / "a.txt"
         file.write_text("".join(f"line {number};\n" for number in range(20)))
 
@@ -401,41 +400,41 @@ class TestEditing:
         assert file.read_text() == "".join(f"done {number};\n" for number in range(20))
 
     @pytest.mark.parametrize("name", ["missing.txt", "folder", "binary"])
-    async def test_what_cannot_be_edited_is_told(self, edit, scene, name):
+    async def test_a_file_that_cannot_be_edited_is_reported(self, edit, scene, name):
         (scene.workdir / "folder").mkdir()
         (scene.workdir / "binary").write_bytes(b"a\0b")
 
         assert not (await edit(name, "a", "b")).ok
 
-    async def test_a_file_that_is_too_big_is_left_alone(self, edit, scene):
+    async def test_a_file_that_is_too_large_is_left_unchanged(self, edit, scene):
         with (scene.workdir / "big").open("wb") as file:
-            file.truncate(writing.MAX_READ_BYTES + 1)
+            file.truncate(atomic_replace.MAX_READ_BYTES + 1)
 
-        assert "too many to edit" in said(await edit("big", "a", "b"))
+        assert "too large to edit" in said(await edit("big", "a", "b"))
 
 
 class TestDiff:
-    def test_only_the_neighbourhood_of_a_change_is_shown_with_true_line_numbers(self):
+    def test_only_the_context_of_a_change_is_shown_with_correct_line_numbers(self):
         old = [f"{number}\n" for number in range(1, 101)]
         new = [*old[:49], "fifty\n", *old[50:]]
 
-        text = diff("".join(old), "".join(new), "f")
+        text = short_diff("".join(old), "".join(new), "f")
 
         assert text == "--- f\n+++ f\n@@ -47,7 +47,7 @@\n 47\n 48\n 49\n-50\n+fifty\n 51\n 52\n 53\n"
 
     def test_insertions_and_deletions_at_either_end_are_shown(self):
-        assert "+new\n a\n" in diff("a\n", "new\na\n", "f")
-        assert " a\n+new\n" in diff("a\n", "a\nnew\n", "f")
-        assert "-b\n" in diff("a\nb\n", "a\n", "f")
-        assert diff("a\n", "a\n", "f") == "nothing changed"
+        assert "+new\n a\n" in short_diff("a\n", "new\na\n", "f")
+        assert " a\n+new\n" in short_diff("a\n", "a\nnew\n", "f")
+        assert "-b\n" in short_diff("a\nb\n", "a\n", "f")
+        assert short_diff("a\n", "a\n", "f") == "nothing changed"
 
     def test_a_huge_change_is_counted_instead(self):
         old = "".join(f"{number}\n" for number in range(100_000))
 
-        assert diff(old, old.replace("1", "x"), "f").endswith("lines")
+        assert short_diff(old, old.replace("1", "x"), "f").endswith("lines")
 
     def test_a_long_diff_is_cut(self):
-        text = diff("", "x\n" * 1000, "f")
+        text = short_diff("", "x\n" * 1000, "f")
 
-        assert text.endswith("[… the rest of the diff is left out]")
+        assert text.endswith("[… the rest of the diff is omitted]")
         assert text.count("\n") < 210

@@ -1,20 +1,26 @@
 """What the model can do with background processes."""
 
+import asyncio
 import os
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from holdfast.identity import identity
 from holdfast.model.event import SessionOpened
 from holdfast.model.message import text_of
-from holdfast.model.tool import Scene
-from holdfast.processes.registry import Limits, Registry
-from holdfast.store import processes, sessions
+from holdfast.model.tool import ToolContext
+from holdfast.process_lookup import current_identity
+from holdfast.processes import procfs
+from holdfast.processes.registry import ProcessLimits, ProcessRegistry
+from holdfast.store.repos import processes, sessions
 from holdfast.tools.process import ProcessTool
-from holdfast.tools.registry import Toolbox
-from holdfast.tools.terminal import Terminal
+from holdfast.tools.sandbox import open_sandbox
+from holdfast.tools.terminal import TerminalTool
+from holdfast.tools.toolbox import Toolbox
+
+pytestmark = pytest.mark.process
 
 
 def said(output) -> str:
@@ -27,10 +33,10 @@ def process_id(output) -> str:
 
 @pytest.fixture
 async def registry(database, clock, tmp_path):
-    limits = Limits(ttl_seconds=7200, output_bytes=1 << 20)
-    made = Registry(database, clock, identity(), tmp_path / "home", {"PATH": os.environ["PATH"]}, limits)
+    limits = ProcessLimits(ttl_seconds=7200, output_bytes=1 << 20)
+    made = ProcessRegistry(database, clock, current_identity(), tmp_path / "home", {"PATH": os.environ["PATH"]}, limits)
     yield made
-    for process in await database.read(processes.live):
+    for process in await database.read(processes.list_live):
         await made.stop(process, "the test is over", grace_seconds=0)
 
 
@@ -41,9 +47,11 @@ def process(registry, database):
 
 @pytest.fixture
 async def new_scene(database, clock, tmp_path, ids):
-    async def make(session_id: str, channel: str | None = None) -> Scene:
+    async def make(session_id: str, channel: str | None = None) -> ToolContext:
         await database.write(sessions.create, session_id, SessionOpened(source="api", channel=channel), at=clock.now())
-        return Scene(session_id=session_id, turn_id="turn-1", call_id="c1", workdir=tmp_path, files=tmp_path / "files")
+        return ToolContext(
+            session_id=session_id, turn_id="turn-1", call_id="c1", workdir=tmp_path, files=tmp_path / "files"
+        )
 
     return make
 
@@ -55,30 +63,89 @@ async def scene(new_scene):
 
 @pytest.fixture
 def start(process, search_path):
-    terminal = Terminal(search_path, start_background=process.start)
+    terminal = TerminalTool(search_path, start_background=process.start)
 
-    async def run(command: str, scene: Scene):
+    async def run(command: str, scene: ToolContext):
         return await terminal.run({"command": command, "background": True}, scene)
 
     return run
 
 
-async def test_a_program_in_the_background_comes_back_at_once_with_its_id(start, process, scene):
+async def test_a_background_program_returns_at_once_with_its_id(start, process, scene):
     output = await start("echo ready; sleep 300", scene)
 
     assert output.ok
     assert re.fullmatch(r"started as process proc-\w+, pid \d+; follow it with the process tool\nready\n", said(output))
 
 
-async def test_one_that_fails_at_once_is_told_at_once(start, scene):
+@pytest.fixture
+def start_hidden(registry, database, search_path, tmp_path):
+    """Starts a command in the sandbox of a session that works inside the home."""
+    home = tmp_path / "home"
+    (home / "work" / "hf-1").mkdir(parents=True)
+    (home / "api-key").write_text("hfk-0123456789abcdef")
+    sandbox = open_sandbox("required", home, os.environ)
+    process = ProcessTool(registry, database, home=home, sandbox=sandbox)
+    terminal = TerminalTool(search_path, home=home, start_background=process.start, sandbox=sandbox)
+
+    async def run(command: str, scene: ToolContext):
+        inside = msgspec.structs.replace(scene, workdir=home / "work" / "hf-1")
+        return await terminal.run({"command": command, "background": True}, inside)
+
+    return run
+
+
+async def test_a_background_program_does_not_see_the_home(start_hidden, process, scene, tmp_path):
+    looks = tmp_path / "home" / "work" / "hf-1" / "look.sh"
+    looks.write_text('ls -A "$PWD/../.."; echo done; exit 3\n')
+
+    output = await start_hidden("sh look.sh", scene)
+    ended = await process.run({"action": "wait", "id": process_id(output), "seconds": 30}, scene)
+
+    assert "exit code 3" in said(ended)
+    assert "work\ndone" in said(ended)
+    assert "api-key" not in said(ended)
+
+
+async def test_a_program_in_the_sandbox_gets_input_and_signals_and_ends_like_any_other(start_hidden, process, scene):
+    trapped = "trap 'echo bye; exit 5' TERM; read line; echo got $line; while true; do sleep 0.1; done"
+    key = process_id(await start_hidden(trapped, scene))
+
+    await process.run({"action": "write", "id": key, "text": "hello\n"}, scene)
+    while "got hello" not in said(await process.run({"action": "log", "id": key}, scene)):
+        await asyncio.sleep(0.05)
+    await process.run({"action": "signal", "id": key, "signal": "TERM"}, scene)
+    ended = await process.run({"action": "wait", "id": key, "seconds": 30}, scene)
+
+    assert "exit code 5" in said(ended)
+    assert "bye" in said(ended)
+
+
+async def test_a_signal_that_ends_a_program_in_the_sandbox_is_reported_as_a_signal(start_hidden, process, scene):
+    key = process_id(await start_hidden("sleep 1; kill -9 $$", scene))
+
+    assert "signal 9" in said(await process.run({"action": "wait", "id": key, "seconds": 30}, scene))
+
+
+async def test_killing_a_program_in_the_sandbox_ends_all_of_it(start_hidden, process, registry, scene):
+    key = process_id(await start_hidden("setsid sleep 311 & sleep 312", scene))
+    process_now = await registry.get(key)
+
+    await process.run({"action": "kill", "id": key}, scene)
+
+    assert (await registry.get(key)).ended_at is not None
+    assert procfs.read_process_table().members(process_now.id, None, None) == []
+
+
+async def test_a_program_that_fails_at_once_is_reported_at_once(start, scene):
     output = await start("no-such-program", scene)
 
     assert not output.ok
-    assert "has ended at once: exit code 127" in said(output)
+    assert "started and ended at once: exit code 127" in said(output)
     assert "command not found" in said(output)
 
 
-async def test_promise_14_the_list_shows_what_each_does_and_what_holds_back_a_reset(start, process, scene, clock):
+async def test_promise_14_the_list_shows_what_each_process_does_and_what_blocks_a_reset(start, process, scene, clock):
     working = process_id(await start("while [ ! -e stop ]; do echo tick; sleep 0.02; done", scene))
     idle = process_id(await start("sleep 300", scene))
     clock.pass_seconds(600)
@@ -86,25 +153,25 @@ async def test_promise_14_the_list_shows_what_each_does_and_what_holds_back_a_re
     lines = said(await process.run({"action": "list"}, scene)).splitlines()
 
     assert lines[0].startswith(f"{working} working, pid ")
-    assert re.fullmatch(r"  [\d,]+ bytes of output just now; it holds back a reset of its session", lines[1])
+    assert re.fullmatch(r"  [\d,]+ bytes of output just now; it blocks a reset of its session", lines[1])
     assert lines[2].startswith(f"{idle} idle, pid ")
     assert lines[2].endswith("started 10 min ago: sleep 300")
     assert lines[3] == "  no sign of work for 10 min"
 
 
-async def test_promise_14_nothing_that_runs_is_out_of_sight(start, process, scene, new_scene):
+async def test_promise_14_every_running_process_is_listed(start, process, scene, new_scene):
     other = await new_scene("hf-2")
     theirs = process_id(await start("sleep 300", other))
 
     short = said(await process.run({"action": "list"}, scene))
     whole = said(await process.run({"action": "list", "all": True}, scene))
 
-    assert short == "[1 more of other sessions; list with all=true shows them]"
+    assert short == "[1 more in other sessions; list them with all=true]"
     assert theirs in whole
     assert "[session hf-2]" in whole
 
 
-async def test_the_list_of_all_has_those_that_ended(start, process, scene):
+async def test_the_list_of_all_includes_ended_processes(start, process, scene):
     await start("exit 3", scene)
 
     assert said(await process.run({"action": "list"}, scene)) == "No background processes."
@@ -121,7 +188,7 @@ async def test_output_is_read_page_by_page(start, process, scene):
     tail = said(await process.run({"action": "log", "id": one}, scene))
 
     assert first.startswith("1\n2\n3\n")
-    assert first.endswith("[bytes 0 to 20000 of 48894; read on with offset=20000]")
+    assert first.endswith("[bytes 0 to 20000 of 48894; continue with offset=20000]")
     assert tail.endswith("9999\n10000\n[bytes 28894 to 48894 of 48894]")
 
 
@@ -133,7 +200,7 @@ async def test_waiting_ends_with_the_process_or_with_the_time(start, process, sc
     late = said(await process.run({"action": "wait", "id": one}, scene))
 
     assert early.startswith(f"process {one} is working")
-    assert said(given) == "it was given 3 of 3 bytes"
+    assert said(given) == "wrote 3 of 3 bytes"
     assert late.startswith(f"process {one} is gone: exit code 2\ngot it\n")
 
 
@@ -154,7 +221,7 @@ async def test_it_is_signalled_and_killed(start, process, scene):
     killed = said(await process.run({"action": "kill", "id": one}, scene))
     again = said(await process.run({"action": "kill", "id": one}, scene))
 
-    assert re.fullmatch(r"USR1 was sent to [12] programs", sent)
+    assert re.fullmatch(r"sent USR1 to [12] programs?", sent)
     assert killed == again == f"process {one} is gone: ended by the agent (ended by signal 15)"
 
 
@@ -182,14 +249,14 @@ async def test_after_a_reset_the_processes_of_the_channel_can_still_be_ended(sta
         ({"action": "log", "id": "1"}, "6 characters"),
     ],
 )
-async def test_mistakes_are_told_to_the_model(process, scene, arguments, complaint):
+async def test_errors_are_reported_to_the_model(process, scene, arguments, complaint):
     output = await process.run(arguments, scene)
 
     assert not output.ok
     assert complaint in said(output)
 
 
-def test_the_schema_refuses_what_is_not_there(process):
+def test_the_schema_refuses_unknown_parameters(process):
     box = Toolbox([process])
 
     with pytest.raises(Exception, match="must be one of 'list'"):
@@ -198,24 +265,24 @@ def test_the_schema_refuses_what_is_not_there(process):
         box.parse("process", '{"action": "signal", "id": "x", "signal": "SEGV"}')
 
 
-def test_what_is_written_to_a_shell_is_judged_like_a_command(process):
-    assert "deletes folders" in process.risk({"action": "write", "id": "x", "text": "rm -rf build\n"})
-    assert process.risk({"action": "write", "id": "x", "text": "yes\n"}) is None
-    assert process.risk({"action": "kill", "id": "x"}) is None
+def test_input_to_a_shell_is_checked_like_a_command(process, scene):
+    assert process.risk({"action": "write", "id": "x", "text": "rm -rf build\n"}, scene)[0].part == "rm -rf build"
+    assert process.risk({"action": "write", "id": "x", "text": "yes\n"}, scene) == ()
+    assert process.risk({"action": "kill", "id": "x"}, scene) == ()
 
 
-def test_recovery_runs_no_call_of_it_a_second_time(process):
+def test_recovery_does_not_repeat_its_calls(process):
     assert not process.repeatable
 
 
-async def test_a_start_that_is_impossible_is_told(database, clock, tmp_path, scene):
+async def test_an_impossible_start_is_reported(database, clock, tmp_path, scene):
     (tmp_path / "file").touch()
-    limits = Limits(ttl_seconds=1, output_bytes=1)
-    broken = ProcessTool(Registry(database, clock, identity(), tmp_path / "file", {}, limits), database)
-    terminal = Terminal({}, start_background=broken.start)
+    limits = ProcessLimits(ttl_seconds=1, output_bytes=1)
+    broken = ProcessTool(ProcessRegistry(database, clock, current_identity(), tmp_path / "file", {}, limits), database)
+    terminal = TerminalTool({}, start_background=broken.start)
 
     output = await terminal.run({"command": "touch mark", "background": True}, scene)
 
     assert not output.ok
-    assert "could not be given a folder" in said(output)
+    assert "cannot create the directory" in said(output)
     assert not Path(scene.workdir / "mark").exists()

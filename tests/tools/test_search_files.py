@@ -9,12 +9,14 @@ import psutil
 import pytest
 
 from holdfast.model.message import text_of
-from holdfast.tools.scan import glob_pattern
-from holdfast.tools.search_files import SearchFiles
+from holdfast.tools.grep_fallback import glob_pattern
+from holdfast.tools.search_files import SearchFilesTool
+
+pytestmark = pytest.mark.process
 
 
 def ripgrep():
-    """The real one: a way to search that nobody ran is a way that nobody has."""
+    """The real program, so that both ways to search are tested."""
     found = shutil.which("rg", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     assert found, "ripgrep is not installed; it comes with the extra `dev`"
     return found
@@ -22,7 +24,7 @@ def ripgrep():
 
 @pytest.fixture(params=["ripgrep", "python"])
 def tool(request):
-    return SearchFiles(ripgrep=ripgrep() if request.param == "ripgrep" else None, home=Path("/data/hf"))
+    return SearchFilesTool(ripgrep=ripgrep() if request.param == "ripgrep" else None, home=Path("/data/hf"))
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ async def test_a_folder_or_a_single_file_can_be_searched(search, files, scene):
     assert said(await search("hit", path=str(scene.workdir.parent), glob="a.txt")) == "a.txt:1: hit"
 
 
-async def test_binary_files_and_folders_nobody_means_are_skipped(search, files):
+async def test_binary_files_and_ignored_directories_are_skipped(search, files):
     files(
         **{"a.bin": b"\0hit\n", ".git/x": "hit", "node_modules/y": "hit", "sub/__pycache__/z": "hit", ".hidden": "hit"}
     )
@@ -103,13 +105,13 @@ async def test_binary_files_and_folders_nobody_means_are_skipped(search, files):
     assert said(await search("hit")) == ".hidden:1: hit"
 
 
-async def test_ignored_files_are_searched_all_the_same(search, files):
+async def test_files_in_gitignore_are_searched(search, files):
     files(**{".git/HEAD": "", ".gitignore": "build\n", "build/x.txt": "hit"})
 
     assert said(await search("hit")) == "build/x.txt:1: hit"
 
 
-async def test_too_many_matches_are_cut_off_and_it_is_said(search, files):
+async def test_too_many_matches_are_truncated_and_that_is_reported(search, files):
     files(**{"a.txt": "hit\n" * 100_000})
 
     text = said(await search("hit"))
@@ -128,20 +130,20 @@ async def test_long_lines_are_cut(search, files):
 
 
 @pytest.mark.parametrize("pattern", ["(", "[z-a]", "a\0b", "\ud800"])
-async def test_a_pattern_that_is_none_is_told(search, pattern):
+async def test_an_invalid_pattern_is_reported(search, pattern):
     output = await search(pattern)
 
     assert not output.ok
 
 
 @pytest.mark.parametrize("pattern", ["-v", "--help", "a b", "'"])
-async def test_a_pattern_is_never_taken_for_an_option(search, files, pattern):
+async def test_a_pattern_is_never_read_as_an_option(search, files, pattern):
     files(**{"a.txt": f"{pattern}\n"})
 
     assert said(await search(pattern)) == f"a.txt:1: {pattern}"
 
 
-async def test_a_missing_place_is_told(search):
+async def test_a_missing_path_is_reported(search):
     assert "does not exist" in said(await search("x", path="nowhere"))
 
 
@@ -153,20 +155,20 @@ async def test_names_and_texts_that_are_not_utf8_are_kept(search, scene):
 
 async def test_files_that_cannot_be_read_are_mentioned(search):
     # A file that even root cannot read from its start.
-    assert said(await search("x", path="/proc/self/mem")) == "no matches\n[some files could not be read]"
+    assert said(await search("x", path="/proc/self/clear_refs")) == "no matches\n[some files could not be read]"
 
 
-async def test_matches_in_files_that_hold_secrets_are_not_shown(search, files, scene):
+async def test_matches_in_files_with_secrets_are_not_shown(search, files, scene):
     files(**{".env": "PASSWORD=hit", "a.txt": "hit"})
 
     text = said(await search("hit"))
 
-    assert text.startswith("a.txt:1: hit\n[matches in files that hold secrets are not shown: ")
+    assert text.startswith("a.txt:1: hit\n[matches in files with secrets are not shown: ")
     assert "PASSWORD" not in text
-    assert said(await search("hit", path=".env")) == ".env:1: PASSWORD=hit", "here somebody was asked"
+    assert said(await search("hit", path=".env")) == ".env:1: PASSWORD=hit", "it was approved here"
 
 
-async def test_a_link_to_secrets_is_not_followed_unasked(search, files, scene):
+async def test_a_link_to_secrets_is_not_followed_without_approval(search, files, scene):
     files(**{".ssh/config": "hit"})
     (scene.workdir / "notes").symlink_to(".ssh")
 
@@ -174,16 +176,16 @@ async def test_a_link_to_secrets_is_not_followed_unasked(search, files, scene):
     assert "hit" not in said(await search("hit")).partition("[")[0]
 
 
-def test_it_asks_before_searching_secrets(tool):
-    assert tool.risk({"pattern": "x", "path": "~/.ssh"})
-    assert tool.risk({"pattern": "x"}) is None
+def test_searching_secrets_needs_approval(tool, scene):
+    assert tool.risk({"pattern": "x", "path": "~/.ssh"}, scene)
+    assert tool.risk({"pattern": "x"}, scene) == ()
 
 
 async def test_a_pattern_that_never_ends_is_stopped(files, scene):
     files(**{"a.txt": "hit\n", "b.txt": "a" * 40 + "!\n"})
     started = time.monotonic()
 
-    output = await SearchFiles(max_seconds=5).run({"pattern": "hit|^(a+)+$"}, scene)
+    output = await SearchFilesTool(max_seconds=5).run({"pattern": "hit|^(a+)+$"}, scene)
 
     assert said(output) == "a.txt:1: hit\n[stopped after 5 s; narrow the path or the pattern]"
     assert time.monotonic() - started < 30
@@ -192,7 +194,7 @@ async def test_a_pattern_that_never_ends_is_stopped(files, scene):
 async def test_cancelling_stops_the_search(files, scene):
     files(**{"b.txt": "a" * 40 + "!\n"})
     before = set(psutil.Process().children())
-    call = asyncio.ensure_future(SearchFiles().run({"pattern": "^(a+)+$"}, scene))
+    call = asyncio.ensure_future(SearchFilesTool().run({"pattern": "^(a+)+$"}, scene))
     async with asyncio.timeout(10):
         while not (searches := set(psutil.Process().children()) - before):
             await asyncio.sleep(0.01)
@@ -216,7 +218,7 @@ async def test_cancelling_stops_the_search(files, scene):
         ("{", ["{"], ["a"]),
     ],
 )
-def test_globs_are_read_as_ripgrep_reads_them(glob, fits, fits_not):
+def test_globs_match_as_in_ripgrep(glob, fits, fits_not):
     pattern = glob_pattern(glob)
 
     assert all(pattern.fullmatch(name) for name in fits)

@@ -9,14 +9,16 @@ import psutil
 import pytest
 
 from holdfast.model.message import text_of
-from holdfast.model.tool import Output
-from holdfast.tools.capture import MAX_FILE_BYTES, SHOWN_CHARS
-from holdfast.tools.terminal import Terminal, without_secrets
+from holdfast.model.tool import ToolOutput
+from holdfast.tools.output_capture import MAX_FILE_BYTES, SHOWN_CHARS
+from holdfast.tools.terminal import TerminalTool, without_secrets
+
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture
 def terminal(search_path):
-    return Terminal(search_path)
+    return TerminalTool(search_path)
 
 
 @pytest.fixture
@@ -48,43 +50,43 @@ def is_running(pid):
         return False
 
 
-async def test_a_command_returns_what_it_printed_and_its_exit_code(run, scene):
+async def test_a_command_returns_its_output_and_its_exit_code(run, scene):
     output = await run("echo one; echo two >&2; echo three")
 
     assert output.ok
-    assert said(output).startswith("one\ntwo\nthree\n[exit code 0; it ran for ")
+    assert said(output).startswith("one\ntwo\nthree\n[exit code 0; ran for ")
     assert saved(scene) == [], "short output needs no file"
 
 
-async def test_a_failure_is_told_with_its_exit_code(run):
+async def test_a_failure_is_reported_with_its_exit_code(run):
     output = await run("echo before; exit 3")
 
     assert not output.ok
     assert "before\n[exit code 3;" in said(output)
 
 
-async def test_a_program_that_crashes_is_told_by_its_signal(run):
+async def test_a_program_that_crashes_is_reported_with_its_signal(run):
     output = await run("kill -SEGV $$")
 
     assert not output.ok
     assert "ended by signal SIGSEGV" in said(output)
 
 
-async def test_a_command_that_cannot_be_started_is_told(run, scene):
+async def test_a_command_that_cannot_be_started_is_reported(run, scene):
     output = await run("true", workdir="nowhere")
 
     assert not output.ok
     assert "does not exist" in said(output)
 
 
-async def test_a_command_that_is_too_long_for_the_system_is_told(run):
+async def test_a_command_that_is_too_long_for_the_system_is_reported(run):
     output = await run("true #" + "x" * 500_000)
 
     assert not output.ok
     assert "could not be started" in said(output)
 
 
-async def test_it_runs_in_the_folder_that_is_named(run, scene):
+async def test_it_runs_in_the_named_directory(run, scene):
     (scene.workdir / "sub").mkdir()
 
     assert said(await run("pwd")).startswith(f"{scene.workdir}\n")
@@ -96,11 +98,11 @@ async def test_there_is_no_input_and_no_terminal(run):
     output = await run("read line; echo got=$?; test -t 0 || test -t 1 || echo none; (: < /dev/tty) 2>&1")
 
     assert "got=1\nnone\n" in said(output)
-    assert "/dev/tty" in said(output), "a password prompt cannot reach the person's terminal either"
+    assert "/dev/tty" in said(output), "a password prompt cannot reach the user's terminal either"
 
 
 @pytest.mark.parametrize("command", ["echo \0", "echo \ud800"])
-async def test_text_that_no_program_can_be_given_is_refused(run, command):
+async def test_text_that_cannot_be_passed_to_a_program_is_refused(run, command):
     assert not (await run(command)).ok
 
 
@@ -110,7 +112,7 @@ async def test_output_that_is_not_text_is_kept(run):
     assert said(output).startswith("a\udcff\udcfeb\0cé\n[exit code 0")
 
 
-async def test_long_output_is_cut_in_the_middle_and_kept_whole_in_a_private_file(run, scene):
+async def test_long_output_is_truncated_in_the_middle_and_saved_completely_in_a_private_file(run, scene):
     output = await run("seq 1 20000")
 
     text = said(output)
@@ -124,13 +126,13 @@ async def test_long_output_is_cut_in_the_middle_and_kept_whole_in_a_private_file
     assert file.parent == scene.files, "whatever the call's id is made of"
 
 
-async def test_characters_that_straddle_the_cut_are_not_torn(run):
+async def test_characters_at_the_cut_are_not_split(run):
     text = said(await run("python3 -c \"print('aé€😀' * 30000)\" || perl -CS -e 'print \"aé€😀\" x 30000'"))
 
     assert not any("\udc80" <= letter <= "\udcff" for letter in text)
 
 
-async def test_output_that_is_long_in_bytes_only_is_shown_whole_and_needs_no_file(run, scene):
+async def test_output_that_is_long_only_in_bytes_is_shown_completely_without_a_file(run, scene):
     text = said(await run("for i in {1..14000}; do printf é; printf ☃; done"))
 
     assert text.startswith("é☃" * 14_000 + "\n[exit code 0")
@@ -170,11 +172,11 @@ async def test_a_command_is_stopped_at_its_time_limit_with_all_it_started(run, s
     output = await run("sleep 300 & echo $! > child; echo started; wait", timeout_seconds=0.5)
 
     assert not output.ok
-    assert said(output).startswith("started\n[stopped at its time limit of 0.5 s")
+    assert said(output).startswith("started\n[stopped at the time limit of 0.5 s")
     assert not is_running(int((scene.workdir / "child").read_text()))
 
 
-async def test_a_command_that_ignores_the_request_to_end_is_killed(run, scene):
+async def test_a_command_that_ignores_sigterm_is_killed(run, scene):
     started = time.monotonic()
     output = await run("trap '' TERM; echo $$ > leader; while :; do sleep 1; done", timeout_seconds=0.5)
 
@@ -183,7 +185,7 @@ async def test_a_command_that_ignores_the_request_to_end_is_killed(run, scene):
     assert not is_running(int((scene.workdir / "leader").read_text()))
 
 
-async def test_a_command_has_time_to_tidy_up(run, scene):
+async def test_a_command_has_time_to_clean_up(run, scene):
     await run("trap 'echo tidy > mark; exit' TERM; while :; do sleep 0.1; done", timeout_seconds=0.5)
 
     assert (scene.workdir / "mark").read_text() == "tidy\n"
@@ -195,19 +197,19 @@ async def test_processes_left_behind_are_ended_and_named(run, scene):
 
     assert output.ok
     assert said(output).startswith("done\n[exit code 0")
-    assert "[processes it left behind were ended: sleep]" in said(output)
+    assert "[processes it left running were ended: sleep]" in said(output)
     assert not is_running(int((scene.workdir / "child").read_text()))
     assert time.monotonic() - started < 15
 
 
-async def test_a_daemon_that_holds_the_output_does_not_hold_up_the_result(run, scene):
+async def test_a_daemon_that_keeps_the_output_open_does_not_delay_the_result(run, scene):
     started = time.monotonic()
     output = await run("setsid sh -c 'echo $$ > daemon; exec sleep 300' & while [ ! -s daemon ]; do sleep 0.05; done")
 
     daemon = int((scene.workdir / "daemon").read_text())
     try:
         assert output.ok
-        assert "a process that left the command's group lives on" in said(output)
+        assert "a process that left the command's process group is still running" in said(output)
         assert time.monotonic() - started < 15
         assert is_running(daemon)
     finally:
@@ -221,7 +223,7 @@ async def test_the_end_of_a_process_substitution_is_not_lost(run):
     assert said(output).startswith("hello\n[exit code 0")
 
 
-async def test_cancelling_ends_the_whole_group_before_it_passes_through(terminal, scene):
+async def test_cancelling_ends_the_whole_group_before_it_propagates(terminal, scene):
     command = "sleep 300 & echo $! > child; echo $$ > leader; wait"
     call = asyncio.ensure_future(terminal.run({"command": command}, scene))
     await until(lambda: (scene.workdir / "leader").exists() and (scene.workdir / "leader").read_text())
@@ -262,7 +264,7 @@ async def test_a_command_that_is_cancelled_while_it_starts_leaves_nothing(termin
     assert not any(is_running(int(pid)) for pid in (pids.read_text().split() if pids.exists() else ()))
 
 
-async def test_many_commands_run_side_by_side(run):
+async def test_many_commands_run_concurrently(run):
     outputs = await asyncio.gather(*(run(f"sleep 0.2; echo {number}") for number in range(20)))
 
     assert [said(output).split()[0] for output in outputs] == [str(number) for number in range(20)]
@@ -270,7 +272,7 @@ async def test_many_commands_run_side_by_side(run):
 
 async def test_secrets_of_the_environment_do_not_reach_the_command(search_path, scene):
     secrets = ["MY_KEY", "X_TOKEN", "A_SECRET", "DB_PASSWORD", "OPENAI_BASE_URL", "ANTHROPIC_X", "HOLDFAST_HOME"]
-    terminal = Terminal({**search_path, **dict.fromkeys(secrets, "hush"), "LANG": "C", "MONKEY": "1", "KEYS": "2"})
+    terminal = TerminalTool({**search_path, **dict.fromkeys(secrets, "hush"), "LANG": "C", "MONKEY": "1", "KEYS": "2"})
 
     text = said(await terminal.run({"command": "env"}, scene))
 
@@ -278,7 +280,7 @@ async def test_secrets_of_the_environment_do_not_reach_the_command(search_path, 
     assert {"LANG=C", "MONKEY=1", "KEYS=2"} <= set(text.split())
 
 
-def test_names_that_look_like_secrets_are_told_whatever_their_case():
+def test_names_of_secrets_are_recognised_in_any_case():
     given = dict.fromkeys(["api_key", "Token", "APIKEY", "PGPASSWORD", "GOOGLE_APPLICATION_CREDENTIALS", "HOME"], "x")
 
     assert list(without_secrets(given)) == ["HOME"]
@@ -292,20 +294,20 @@ async def test_background_is_refused_where_nothing_can_start_it(run, scene):
     assert not (scene.workdir / "mark").exists()
 
 
-async def test_background_goes_to_the_one_who_can_start_it(search_path, scene):
+async def test_background_commands_go_to_the_process_registry(search_path, scene):
     started = []
 
     async def start(command, workdir, scene):
         started.append((command, workdir, scene.session_id))
-        return Output.say("started as p1")
+        return ToolOutput.say("started as p1")
 
-    terminal = Terminal(search_path, start_background=start)
+    terminal = TerminalTool(search_path, start_background=start)
     output = await terminal.run({"command": "serve", "background": True, "workdir": "/"}, scene)
 
     assert said(output) == "started as p1"
     assert started == [("serve", Path("/"), "hf-1")]
 
 
-def test_it_asks_before_a_command_of_the_list(terminal):
-    assert "deletes folders" in terminal.risk({"command": "rm -rf build"})
-    assert terminal.risk({"command": "make build"}) is None
+def test_a_command_of_the_list_needs_approval(terminal, scene):
+    assert terminal.risk({"command": "rm -rf build"}, scene)[0].part == "rm -rf build"
+    assert terminal.risk({"command": "make build"}, scene) == ()

@@ -1,4 +1,4 @@
-"""Stores that break a promise, each in its own way, for the torture to find out."""
+"""Stores that each break one promise, so that a trial of the torture suite must fail on them."""
 
 import asyncio
 import time
@@ -6,15 +6,15 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from holdfast.model.errors import LeaseLost, NotSaved
-from holdfast.store import leases, log, sessions, workers
-from holdfast.store.database import Database, Transaction
-from holdfast.torture.opening import open_url
+from holdfast.store.database import Database, Transaction, Unsubscribe
+from holdfast.store.repos import leases, log, sessions, workers
+from holdfast.torture.scratch_store import open_url
 
-HASTE_SECONDS = 0.2
+COMMIT_DELAY_SECONDS = 0.2
 
 
-class Passing:
-    """Does as the store behind it does."""
+class PassThrough:
+    """Passes every call to another store."""
 
     def __init__(self, inner: Database) -> None:
         self.inner = inner
@@ -28,6 +28,9 @@ class Passing:
     async def read(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return await self.inner.read(work, *args, **kwargs)
 
+    def subscribe(self, topic: str, callback: Callable[[], object]) -> Unsubscribe:
+        return self.inner.subscribe(topic, callback)
+
     def listen(self, topic: str) -> AsyncGenerator[None, None]:
         return self.inner.listen(topic)
 
@@ -35,26 +38,26 @@ class Passing:
         await self.inner.close()
 
 
-class Hasty(Passing):
+class AcknowledgesEarly(PassThrough):
     """Acknowledges a write before it is committed."""
 
     async def write(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
 
-        def hasten(tx: Transaction) -> Any:
+        def work_slowly(tx: Transaction) -> Any:
             result = work(tx, *args, **kwargs)
             loop.call_soon_threadsafe(lambda: answer.done() or answer.set_result(result))
-            time.sleep(HASTE_SECONDS)
+            time.sleep(COMMIT_DELAY_SECONDS)
             return result
 
-        writing = asyncio.ensure_future(self.inner.write(hasten))
+        writing = asyncio.ensure_future(self.inner.write(work_slowly))
         await asyncio.wait({writing, answer}, return_when=asyncio.FIRST_COMPLETED)
         return answer.result() if answer.done() else writing.result()
 
 
-class Stuttering(Passing):
-    """Writes some messages twice."""
+class WritesTwice(PassThrough):
+    """Appends each event twice."""
 
     async def write(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if work is log.append:
@@ -62,8 +65,8 @@ class Stuttering(Passing):
         return await self.inner.write(work, *args, **kwargs)
 
 
-class Lax(Passing):
-    """Lets those write who have lost their lease."""
+class IgnoresLeases(PassThrough):
+    """Appends for workers that have lost their lease."""
 
     async def write(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
@@ -81,15 +84,15 @@ def _append_anyway(tx: Transaction, lease: leases.Lease, events: list[Any], *, a
     return log.append(tx, leases.Lease(session.id, session.lease_worker, session.lease_token), events, at=at)
 
 
-class Forgetful(Passing):
-    """Does not bury the dead."""
+class KeepsDeadWorkers(PassThrough):
+    """Does not record that a worker is dead."""
 
     async def write(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return [] if work is workers.bury else await self.inner.write(work, *args, **kwargs)
+        return [] if work is workers.mark_dead else await self.inner.write(work, *args, **kwargs)
 
 
-class Boastful(Passing):
-    """Acknowledges what could not be saved."""
+class ReportsUnsaved(PassThrough):
+    """Acknowledges writes that failed."""
 
     async def write(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
@@ -98,43 +101,43 @@ class Boastful(Passing):
             return None
 
 
-class Unmindful(Passing):
-    """Does not know a request again."""
+class ForgetsKeys(PassThrough):
+    """Does not recognise an idempotency key."""
 
     async def write(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return await self.inner.write(lambda tx: work(_Unmindful(tx), *args, **kwargs))
+        return await self.inner.write(lambda tx: work(_ForgetfulTransaction(tx), *args, **kwargs))
 
 
-class _Unmindful:
+class _ForgetfulTransaction:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
     def one(self, query: str, **params: Any) -> Any:
-        return (params["turn"],) if query == "keys.claim" else self._tx.one(query, **params)
+        return (params["turn"],) if query == "idempotency.claim" else self._tx.one(query, **params)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)
 
 
-async def boastful(url: str) -> Database:
-    return Boastful(await open_url(url))
+async def reports_unsaved(url: str) -> Database:
+    return ReportsUnsaved(await open_url(url))
 
 
-async def unmindful(url: str) -> Database:
-    return Unmindful(await open_url(url))
+async def forgets_keys(url: str) -> Database:
+    return ForgetsKeys(await open_url(url))
 
 
-async def hasty(url: str) -> Database:
-    return Hasty(await open_url(url))
+async def acknowledges_early(url: str) -> Database:
+    return AcknowledgesEarly(await open_url(url))
 
 
-async def stuttering(url: str) -> Database:
-    return Stuttering(await open_url(url))
+async def writes_twice(url: str) -> Database:
+    return WritesTwice(await open_url(url))
 
 
-async def lax(url: str) -> Database:
-    return Lax(await open_url(url))
+async def ignores_leases(url: str) -> Database:
+    return IgnoresLeases(await open_url(url))
 
 
-async def forgetful(url: str) -> Database:
-    return Forgetful(await open_url(url))
+async def keeps_dead_workers(url: str) -> Database:
+    return KeepsDeadWorkers(await open_url(url))

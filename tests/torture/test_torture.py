@@ -1,4 +1,4 @@
-"""`holdfast torture` passes what keeps the promises, finds out what does not, and leaves nothing behind."""
+"""`holdfast torture` passes on a sound store, fails on a broken one, and leaves no files or processes behind."""
 
 import json
 import os
@@ -12,23 +12,24 @@ from typing import Any
 import psutil
 import pytest
 
+from tests import sampling
 from tests.cli.conftest import ENVIRONMENT, Holdfast
-from tests.crash.effort import limit
 from tests.crash.programs import wait_until
 from tests.postgres.cluster import cluster, name_of
+from tests.sampling import limit
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(limit(7))]
 ROOT = Path(__file__).parents[2]
-ROUNDS = max(3, int(os.environ.get("HOLDFAST_TEST_ROUNDS", "0")) // 10)
+ROUNDS = max(3, sampling.ROUNDS // 10)
 TRIALS = ["kill at every commit", "storm of kills", "two writers", "redelivery", "disk full", "clock jumps"]
 
 
-def outcomes(document: dict[str, Any]) -> dict[str, Any]:
+def results_by_name(document: dict[str, Any]) -> dict[str, Any]:
     return {one["name"]: one for one in document["trials"]}
 
 
-def attempted(folder: Path, trial: str, opener: str, rounds: int = 3) -> dict[str, Any]:
-    """What comes of a trial on stores that are opened otherwise."""
+def run_trial(folder: Path, trial: str, opener: str, rounds: int = 3) -> dict[str, Any]:
+    """The result of a trial on stores that an opener of tests/torture/broken.py opens."""
     line = [sys.executable, "-m", "tests.torture.run", f"sqlite:///{folder}/s.db", trial, str(rounds)]
     done = subprocess.run(
         [*line, f"tests.torture.broken:{opener}"],
@@ -41,9 +42,7 @@ def attempted(folder: Path, trial: str, opener: str, rounds: int = 3) -> dict[st
     return found
 
 
-def test_promise_25_everything_is_tried_on_a_store_of_its_own_and_nothing_is_lost(
-    holdfast: Holdfast, home: Path
-) -> None:
+def test_promise_25_all_trials_pass_on_a_scratch_store(holdfast: Holdfast, home: Path) -> None:
     holdfast("run", "hello", "--model", "scripted:echo")
     before = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
 
@@ -51,10 +50,10 @@ def test_promise_25_everything_is_tried_on_a_store_of_its_own_and_nothing_is_los
 
     assert ran.code == 0, ran.out + ran.err
     assert ran.json["seed"] == 11
-    found = outcomes(ran.json)
+    found = results_by_name(ran.json)
     assert list(found) == TRIALS
     assert {(one["lost"], one["doubled"], one["leaked"], one["broken"]) for one in found.values()} == {(0, 0, 0, "")}
-    assert found["kill at every commit"]["tried"]["kills"] >= 3 * 8, "each of its commits, at three instants"
+    assert found["kill at every commit"]["tried"]["kills"] >= 3 * 8, "before, inside and after each commit"
     assert found["storm of kills"]["tried"]["kills"] == ROUNDS
     assert found["storm of kills"]["tried"]["messages"] > 0
     assert found["two writers"]["tried"]["late writes"] == min(ROUNDS, 20) * 5
@@ -66,7 +65,8 @@ def test_promise_25_everything_is_tried_on_a_store_of_its_own_and_nothing_is_los
     assert not Path(ran.json["where"]).exists()
 
 
-def test_promise_25_a_store_in_postgresql_is_tried_in_schemas_of_its_own_and_people_are_shown_a_table(
+@pytest.mark.soak
+def test_promise_25_postgresql_is_tested_in_temporary_schemas(
     holdfast: Holdfast,
 ) -> None:
     url = cluster().new_database()
@@ -75,12 +75,12 @@ def test_promise_25_a_store_in_postgresql_is_tried_in_schemas_of_its_own_and_peo
 
     assert ran.code == 0, ran.out + ran.err
     head, columns, *rows, last = [re.split(r"\s{2,}", line) for line in ran.out.splitlines()]
-    assert re.fullmatch(r"In .+, removed afterwards; your own store is not touched\. Seed \d+\.", head[0])
+    assert re.fullmatch(r"Testing in .+ \(removed afterwards\); your store is not touched\. Seed: \d+", head[0])
     assert columns[:5] == ["trial", "tried", "lost", "doubled", "leaked"]
     assert [row[0] for row in rows] == TRIALS
     for name, tried, *counts in rows:
         assert name == "disk full" or counts[:3] == ["0", "0", "0"], (name, tried, counts)
-    assert rows[TRIALS.index("disk full")][1:] == ["skipped", "the disk of a database server is not ours to fill"]
+    assert rows[TRIALS.index("disk full")][1:] == ["skipped", "would fill the disk of the database server"]
     assert last == ["Nothing was lost, doubled or leaked."]
     left = cluster().execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'holdfast%'", name_of(url))
     tables = cluster().execute("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", name_of(url))
@@ -90,18 +90,16 @@ def test_promise_25_a_store_in_postgresql_is_tried_in_schemas_of_its_own_and_peo
 @pytest.mark.parametrize(
     ("opener", "trial", "fault"),
     [
-        ("hasty", "kill at every commit", "lost"),
-        ("stuttering", "storm of kills", "doubled"),
-        ("lax", "two writers", "doubled"),
-        ("unmindful", "redelivery", "doubled"),
-        ("boastful", "disk full", "lost"),
-        ("forgetful", "clock jumps", "leaked"),
+        ("acknowledges_early", "kill at every commit", "lost"),
+        ("writes_twice", "storm of kills", "doubled"),
+        ("ignores_leases", "two writers", "doubled"),
+        ("forgets_keys", "redelivery", "doubled"),
+        ("reports_unsaved", "disk full", "lost"),
+        ("keeps_dead_workers", "clock jumps", "leaked"),
     ],
 )
-def test_promise_25_a_store_that_breaks_a_promise_is_found_out(
-    tmp_path: Path, opener: str, trial: str, fault: str
-) -> None:
-    found = attempted(tmp_path, trial, opener)
+def test_promise_25_the_suite_fails_on_a_broken_store(tmp_path: Path, opener: str, trial: str, fault: str) -> None:
+    found = run_trial(tmp_path, trial, opener)
 
     assert found[fault] > 0
     assert found["findings"]
@@ -109,10 +107,10 @@ def test_promise_25_a_store_that_breaks_a_promise_is_found_out(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_no_disk_can_be_mounted_files_are_kept_from_growing(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_without_mount_the_size_of_files_is_limited(holdfast: Holdfast, tmp_path: Path) -> None:
     line = [sys.executable, "-m", "tests.torture.run", f"sqlite:///{tmp_path}/s.db", "disk full", "1"]
     done = subprocess.run(
-        [*line, "holdfast.torture.opening:open_url"],
+        [*line, "holdfast.torture.scratch_store:open_url"],
         env={"PATH": str(tmp_path), "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         capture_output=True,
@@ -120,7 +118,7 @@ def test_where_no_disk_can_be_mounted_files_are_kept_from_growing(holdfast: Hold
     )
     found = json.loads(done.stdout)
 
-    assert "limit on the size of files" in found["note"]
+    assert "limit on file size" in found["note"]
     assert found["tried"]["refused"] == 3
     assert found["ok"], found
 
@@ -149,7 +147,7 @@ def test_interrupted_it_leaves_neither_files_nor_processes(holdfast: Holdfast, h
         (["--store", "postgresql://nobody@127.0.0.1:1/x?connect_timeout=2"], 1),
     ],
 )
-def test_wrong_usage_is_told(holdfast: Holdfast, arguments: list[str], code: int) -> None:
+def test_wrong_usage_is_an_error_without_a_traceback(holdfast: Holdfast, arguments: list[str], code: int) -> None:
     ran = holdfast("torture", *arguments)
 
     assert ran.code == code

@@ -1,1 +1,1 @@
-"""The HTTP face: what clients of OpenAI expect, and sessions that survive anything behind it."""
+"""The HTTP API: OpenAI's Chat Completions and Responses, and our own routes, over durable sessions."""

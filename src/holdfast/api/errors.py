@@ -1,9 +1,10 @@
-"""Our errors as the OpenAI client sees them. The one place where a code becomes a status."""
+"""Errors in the shape of the OpenAI API. The only module that maps error codes to HTTP statuses."""
 
-import msgspec
 from starlette.responses import Response
 
-from holdfast.model.errors import HoldfastError, RateLimited
+from holdfast.http_connection import error_body
+from holdfast.model.errors import HoldfastError, InQuarantine, RateLimited
+from holdfast.sse import encode_json
 
 STATUS = {
     "not_found": 404,
@@ -22,6 +23,7 @@ STATUS = {
     "io_failed": 507,
     "corrupt": 500,
     "unavailable": 503,
+    "login_failed": 502,
     "provider_failed": 502,
     "rate_limited": 429,
     "context_too_long": 400,
@@ -30,17 +32,14 @@ STATUS = {
     "unreachable": 502,
     "bad_reply": 502,
 }
-"""By the code of an error."""
+"""HTTP status by error code."""
 
-TURN_STATUS = {"max_steps": 422, "turn_timeout": 504, "interrupted": 409, "cancelled": 409}
-"""By the code, or else the outcome, of a turn that ended badly for a reason that is no error of ours; any other is 502."""
-
-TYPE = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 409: "conflict_error"}
-TYPE |= {429: "rate_limit_error"}
+TURN_STATUS = {"internal": 500, "max_steps": 422, "turn_timeout": 504, "interrupted": 409, "cancelled": 409}
+"""HTTP status by the code, or else the outcome, of a failed turn whose code is not in `STATUS`; any other is 502."""
 
 
-class Refusal(Exception):
-    """What a request is answered with instead of what it asked for."""
+class ApiError(Exception):
+    """An error response."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -51,28 +50,30 @@ class Refusal(Exception):
         self.headers: dict[str, str] = {}
 
     def body(self) -> dict[str, object]:
-        kind = TYPE.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        return {"error": {"message": self.message, "type": kind, "code": self.code, "param": self.param}}
+        return error_body(self.status, self.code, self.message, self.param)
 
     def response(self) -> Response:
-        content = msgspec.json.encode(self.body())
+        content = encode_json(self.body())
         return Response(content, self.status, self.headers, media_type="application/json")
 
 
-def translate(error: HoldfastError) -> Refusal:
-    """The answer to a failure that we can name."""
-    refusal = Refusal(STATUS[error.code], error.code, str(error))
+def translate(error: HoldfastError) -> ApiError:
+    """Translate a named failure."""
+    api_error = ApiError(STATUS[error.code], error.code, str(error))
     if isinstance(error, RateLimited) and error.retry_after is not None:
-        refusal.headers["retry-after"] = f"{error.retry_after:.0f}"
-    return refusal
+        api_error.headers["retry-after"] = f"{error.retry_after:.0f}"
+    return api_error
 
 
-def turn_failed(code: str, outcome: str, reason: str) -> Refusal:
-    """The answer when the turn ended, and not well."""
+def turn_error(code: str, outcome: str, reason: str) -> ApiError:
+    """Describe a turn that did not end with outcome done."""
     status = STATUS.get(code) or TURN_STATUS.get(code or outcome, 502)
-    return Refusal(status, code or outcome, reason or f"the turn was {outcome}")
+    api_error = ApiError(status, code or outcome, reason or f"the turn ended with outcome {outcome}")
+    if code == InQuarantine.code:  # OpenAI clients retry a 409 automatically, which would crash the server again
+        api_error.headers["x-should-retry"] = "false"
+    return api_error
 
 
-def bug() -> Refusal:
-    """The answer to anything else; what happened is in the log, under the id of the request."""
-    return Refusal(500, "internal", "something went wrong that nobody thought of; the server's log says what")
+def internal_error(request_id: str) -> ApiError:
+    """Describe an unexpected failure. The server log has the details under the request id."""
+    return ApiError(500, "internal", f"internal error; see request {request_id} in the server log")

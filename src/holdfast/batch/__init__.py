@@ -1,1 +1,1 @@
-"""Many prompts from a file, each in a session of its own, with one line of results for each."""
+"""Runs the prompts of a file, each in its own session, and writes one result line for each."""

@@ -1,226 +1,216 @@
-"""Plays the prompts of a batch, a few at a time, each in a session of its own.
+"""Runs the prompts of a batch, several at a time, each in its own session.
 
-One transaction makes the session of a prompt, gives it the prompt's key as another name, and admits the words; the turn's end and
-the session's are one transaction too, written by whoever plays it. So a batch that was killed finds each prompt as it was
-left: not begun, under way, or finished. What is under way is taken up, what is finished is never asked again.
+One transaction creates the session of a prompt, adds the prompt's key as an alias, and admits the text. One transaction
+ends the turn and the session, written by whichever process runs the turn. So after a kill each prompt is not started, in
+progress, or finished. A prompt in progress is resumed; a finished one is never sent again.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
-from pathlib import Path
 
 import msgspec
 
-from holdfast.batch.prompts import Prompt
-from holdfast.batch.results import Problem, Result, ResultFile
-from holdfast.engine.admit import Admission, Words, admit
-from holdfast.engine.arrive import Arrived
-from holdfast.engine.engine import Engine, Received
-from holdfast.engine.replies import BATCH
-from holdfast.engine.together import all_of
+from holdfast.batch.prompts import BatchPrompt
+from holdfast.batch.results import PromptError, PromptResult, ResultFile
+from holdfast.engine.admission.admit import Admission, UserInput, admit
+from holdfast.engine.engine import Engine
+from holdfast.engine.outbound import BATCH
+from holdfast.engine.submission import AdmitInTransaction, AdmittedTurn, NewMessage, SubmittedTurn
 from holdfast.model.errors import Conflict, InQuarantine, NotFound
 from holdfast.model.event import ModelSaid, SessionOpened, TurnEnded, TurnStarted, Usage
 from holdfast.model.ids import SESSION, TURN
 from holdfast.model.message import Text, text_of
 from holdfast.model.session import Session, title_line
-from holdfast.store import aliases, keys, log, sessions, turns
 from holdfast.store.database import Transaction
+from holdfast.store.repos import aliases, idempotency, log, sessions, turn_lookup
+from holdfast.tasks import run_all
 
 PAGE = 200
-"""Prompts that are looked up at once."""
+"""Prompts that are looked up in one transaction."""
 Progress = Callable[[int, int, int, int], None]
-"""Told how many prompts are finished, how many of them failed, how many there are, and how many were finished before."""
+"""Called with the numbers of finished, failed and all prompts, and of those that an earlier run finished."""
 
 
-class Known(msgspec.Struct, frozen=True):
-    """A prompt that was begun: its session, the turns it was asked in, and its result once it has one."""
+class StartedPrompt(msgspec.Struct, frozen=True):
+    """A prompt that was started: its session, the turns of its attempts, and its result once it has one."""
 
     session: Session
-    asked: tuple[str, ...]
-    result: Result | None
+    turns: tuple[str, ...]
+    result: PromptResult | None
 
 
 class Batch:
-    def __init__(self, engine: Engine, name: str, prompts: Sequence[Prompt], *, workdir: Path, retries: bool) -> None:
+    def __init__(self, engine: Engine, name: str, prompts: Sequence[BatchPrompt], *, retries: bool) -> None:
         self._engine = engine
-        self._ground = engine.ground
+        self._services = engine.services
         self._name = name
         self._prompts = prompts
-        self._workdir = workdir
         self._retries = retries
         self.before = 0
-        """How many were finished when this run began."""
+        """How many were finished when this run started."""
         self.finished = 0
-        self.failed: list[Result] = []
+        self.failed: list[PromptResult] = []
 
-    async def play(self, file: ResultFile, at_once: int, on_progress: Progress) -> None:
-        """Play what is not finished, `at_once` prompts at a time, and leave a result of every prompt in the file.
+    async def run(self, file: ResultFile, workers: int, on_progress: Progress) -> None:
+        """Run every unfinished prompt, `workers` at a time, and write a result of every prompt to the file.
 
-        A prompt that fails is a result. Raises what keeps all of them from being played: NotSaved, Unavailable, Conflict.
+        A failed prompt is a result. Raises an error that affects all prompts: NotSaved, Unavailable, Conflict.
         """
-        finished, left = await self._survey()
+        finished, left = await self._load_progress()
         await asyncio.to_thread(file.begin, finished)
         self.before = self.finished = len(finished)
         self.failed = [result for result in finished if result.status == "failed"]
         on_progress(self.finished, len(self.failed), len(self._prompts), self.before)
-        todo = iter(left)
+        queue = iter(left)
 
         async def work() -> None:
-            for prompt in todo:
-                result = await self._play(prompt)
+            for prompt in queue:
+                result = await self._run_prompt(prompt)
                 file.add(result)
                 self.finished += 1
                 self.failed += [result] * (result.status == "failed")
                 on_progress(self.finished, len(self.failed), len(self._prompts), self.before)
 
-        await all_of(*(work() for _ in range(min(at_once, len(left)))))
+        await run_all(*(work() for _ in range(min(workers, len(left)))))
         await asyncio.to_thread(file.finish)
 
-    async def _survey(self) -> tuple[list[Result], list[Prompt]]:
-        """The results that there are, and the prompts that have none: those that were begun come first."""
-        finished: list[Result] = []
-        begun: list[Prompt] = []
-        fresh: list[Prompt] = []
+    async def _load_progress(self) -> tuple[list[PromptResult], list[BatchPrompt]]:
+        """Return the existing results and the prompts without one; those that were started come first."""
+        finished: list[PromptResult] = []
+        started: list[BatchPrompt] = []
+        unstarted: list[BatchPrompt] = []
         for page in _pages(self._prompts):
-            for prompt, known in zip(page, await self._ground.database.read(_find_all, page, self._name), strict=True):
+            for prompt, known in zip(
+                page, await self._services.database.read(_find_all, page, self._name), strict=True
+            ):
                 if known is None:
-                    fresh.append(prompt)
+                    unstarted.append(prompt)
                 elif known.result is None or (self._retries and known.result.status == "failed"):
-                    begun.append(prompt)
+                    started.append(prompt)
                 else:
                     finished.append(known.result)
-        return finished, [*begun, *fresh]
+        return finished, [*started, *unstarted]
 
-    async def _play(self, prompt: Prompt) -> Result:
-        """See to it that the prompt is finished, whoever plays it."""
-        received = await self._take_up(prompt)
+    async def _run_prompt(self, prompt: BatchPrompt) -> PromptResult:
+        """Start or resume the prompt and wait for its result, whichever process runs the turn."""
+        received = await self._start_or_resume(prompt)
         try:
-            async with aclosing(received.follow()) as news:
-                async for _ in news:
+            async with aclosing(received.follow()) as items:
+                async for _ in items:
                     pass
-        except InQuarantine:
-            pass  # its session says why, and so will the result
         finally:
             received.close()
-        [known] = await self._ground.database.read(_find_all, [prompt], self._name)
+        [known] = await self._services.database.read(_find_all, [prompt], self._name)
         if known is None or known.result is None:
-            raise NotFound(f"the session of line {prompt.line} was deleted while it was played")
+            raise NotFound(f"the session of line {prompt.line} was deleted while its turn ran")
         return known.result
 
-    async def _take_up(self, prompt: Prompt) -> Received:
-        [known] = await self._ground.database.read(_find_all, [prompt], self._name)
+    async def _start_or_resume(self, prompt: BatchPrompt) -> SubmittedTurn:
+        [known] = await self._services.database.read(_find_all, [prompt], self._name)
         if known is None:
-            return await self._begin(prompt)
+            return await self._start(prompt)
         if known.result is not None and known.result.status == "failed" and self._retries:
-            return await self._ask_again(prompt, known)
-        return await self._join(known.session, known.asked[-1])
+            return await self._retry(prompt, known)
+        return await self._join(known.session, known.turns[-1])
 
-    async def _begin(self, prompt: Prompt) -> Received:
-        """Make the prompt's session and begin its turn, or follow the turn if somebody else was faster."""
-        session_id, turn_id, at = self._ground.ids.make(SESSION), self._ground.ids.make(TURN), self._ground.clock.now()
+    async def _start(self, prompt: BatchPrompt) -> SubmittedTurn:
+        """Create the prompt's session and start its turn, or follow the turn if another process was faster."""
+        session_id, turn_id, at = (
+            self._services.ids.make(SESSION),
+            self._services.ids.make(TURN),
+            self._services.clock.now(),
+        )
 
         def work(tx: Transaction) -> Admission:
             name = _alias(prompt)
             if (found := aliases.find(tx, name)) is not None:
-                return Admission(sessions.get(tx, found), _asked(tx, found)[-1], repeated=True)
+                return Admission(sessions.get(tx, found), _list_turns(tx, found)[-1], repeated=True)
             sessions.create(tx, session_id, self._opened(prompt), at=at)
             aliases.add(tx, name, session_id, at=at)
-            words = Words(turn_id=turn_id, parts=(Text(prompt.text),), caller=BATCH, key="1")
-            return admit(tx, session_id, words, worker_id=self._ground.worker_id, at=at)
+            message = UserInput(turn_id=turn_id, parts=(Text(prompt.text),), caller=BATCH, key="1")
+            return admit(tx, session_id, message, worker_id=self._services.worker_id, at=at)
 
-        subscription = self._ground.bus.subscribe(session_id)
-        try:
-            admission = await self._engine.admit_by(work)
-        except BaseException:
-            self._ground.bus.unsubscribe(session_id, subscription)
-            raise
-        assert admission is not None, "it is found or made"
-        if admission.began:
-            return Received(self._engine, Arrived(admission, prompt.model), subscription)
-        self._ground.bus.unsubscribe(session_id, subscription)
-        return await self._join(admission.session, admission.turn_id)
+        turn = await self._engine.submit(AdmitInTransaction(work), stream="live")
+        assert turn is not None, "the session is found or created"
+        if turn.admission.began:
+            return turn
+        turn.close()
+        return await self._join(turn.admission.session, turn.admission.turn_id)
 
-    def _opened(self, prompt: Prompt) -> SessionOpened:
+    def _opened(self, prompt: BatchPrompt) -> SessionOpened:
         return SessionOpened(
             source="batch",
             model=prompt.model,
             title=title_line(prompt.text) or None,
             system=prompt.system,
-            workdir=str(self._workdir),
         )
 
-    async def _join(self, session: Session, turn_id: str) -> Received:
-        place = await self._ground.database.read(turns.find, session.id, turn_id)
-        assert place is not None, "what was asked is in the log"
-        return await self._engine.join(session, place)
+    async def _join(self, session: Session, turn_id: str) -> SubmittedTurn:
+        position = await self._services.database.read(turn_lookup.find, session.id, turn_id)
+        assert position is not None, "an admitted turn is in the log"
+        return await self._engine.submit(AdmittedTurn.at(session, position), stream="durable")
 
-    async def _ask_again(self, prompt: Prompt, known: Known) -> Received:
-        """Another attempt at a prompt that failed, in the same session; the first one stays in the log and no longer counts."""
-        session_id, at = known.session.id, self._ground.clock.now()
-        if known.session.summary.quarantined is not None:
-            await self._engine.change(
-                session_id, lambda tx: sessions.reopen(tx, session_id, at=at, reason="tried again")
-            )
-            return await self._join(known.session, known.asked[-1])
-        alone = known.session.summary.turn_count == len(known.asked)
-        back = await self._engine.look_back(session_id, why="retry") if alone else None
-        key = str(len(known.asked) + 1)
-        admission = await self._engine.admit(session_id, prompt.text, caller=BATCH, key=key, instead=back)
+    async def _retry(self, prompt: BatchPrompt, known: StartedPrompt) -> SubmittedTurn:
+        """Retry a failed prompt in the same session; the first attempt stays in the log and no longer counts."""
+        session_id = known.session.id
+        untouched = known.session.summary.turn_count == len(known.turns)
+        rewind = await self._engine.plan_rewind(session_id, why="retry") if untouched else None
+        key = str(len(known.turns) + 1)
+        message = NewMessage(session_id, prompt.text, caller=BATCH, key=key, instead=rewind)
+        admission = (await self._engine.submit(message)).admission
         return await self._join(admission.session, admission.turn_id)
 
 
-def _alias(prompt: Prompt) -> str:
-    """The name under which the store knows the session of a prompt."""
+def _alias(prompt: BatchPrompt) -> str:
+    """The alias of a prompt's session."""
     return f"batch:{prompt.key}"
 
 
-def _pages(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
+def _pages(prompts: Sequence[BatchPrompt]) -> Iterator[Sequence[BatchPrompt]]:
     for start in range(0, len(prompts), PAGE):
         yield prompts[start : start + PAGE]
 
 
-def _find_all(tx: Transaction, prompts: Sequence[Prompt], name: str) -> list[Known | None]:
+def _find_all(tx: Transaction, prompts: Sequence[BatchPrompt], name: str) -> list[StartedPrompt | None]:
     return [_find(tx, prompt, name) for prompt in prompts]
 
 
-def _asked(tx: Transaction, session_id: str) -> tuple[str, ...]:
-    """The turns in which the prompt was asked. A session that was imported from elsewhere has only its log to tell them."""
-    found = keys.asked(tx, session_id, BATCH)
+def _list_turns(tx: Transaction, session_id: str) -> tuple[str, ...]:
+    """The turns of the prompt's attempts. For an imported session they come from the log."""
+    found = idempotency.list_turns(tx, session_id, BATCH)
     if not found:
         events = (entry.event for entry in log.read(tx, session_id))
         found = [event.turn_id for event in events if isinstance(event, TurnStarted)]
     if not found:
-        raise Conflict(
-            f"session {session_id} has the name of a prompt, but nothing was asked in it; delete or rename it"
-        )
+        raise Conflict(f"session {session_id} has the alias of a prompt but no turn; delete the session")
     return tuple(found)
 
 
-def _find(tx: Transaction, prompt: Prompt, name: str) -> Known | None:
-    """What the store knows of a prompt."""
+def _find(tx: Transaction, prompt: BatchPrompt, name: str) -> StartedPrompt | None:
+    """Look up a prompt in the store; None if it was never started."""
     session_id = aliases.find(tx, _alias(prompt))
     if session_id is None:
         return None
-    session, asked = sessions.get(tx, session_id), _asked(tx, session_id)
-    return Known(session, asked, _result(tx, session, asked[-1], prompt, name))
+    session, turns = sessions.get(tx, session_id), _list_turns(tx, session_id)
+    return StartedPrompt(session, turns, _result(tx, session, turns[-1], prompt, name))
 
 
-def _result(tx: Transaction, session: Session, turn_id: str, prompt: Prompt, name: str) -> Result | None:
-    """What came of the prompt's newest turn; None while it is open."""
-    place = turns.find(tx, session.id, turn_id)
-    assert place is not None, "what was asked is in the log"
-    events = [entry.event for entry in turns.entries(tx, session.id, place)]
-    said = [event for event in events if isinstance(event, ModelSaid) and event.turn_id == turn_id]
+def _result(tx: Transaction, session: Session, turn_id: str, prompt: BatchPrompt, name: str) -> PromptResult | None:
+    """The result of the prompt's newest turn; None while it is open."""
+    position = turn_lookup.find(tx, session.id, turn_id)
+    assert position is not None, "an admitted turn is in the log"
+    events = [entry.event for entry in turn_lookup.read_entries(tx, session.id, position)]
+    replies = [event for event in events if isinstance(event, ModelSaid) and event.turn_id == turn_id]
     end = next((event for event in reversed(events) if isinstance(event, TurnEnded)), None)
-    problem: Problem | None = None
-    if place.is_open or end is None:
-        problem = _hopeless(session)
+    problem: PromptError | None = None
+    if position.is_open or end is None:
+        problem = _abandoned_reason(session)
         if problem is None:
             return None
     elif end.outcome != "done":
-        problem = Problem(end.code or end.outcome, end.reason or f"the turn was {end.outcome}")
-    return Result(
+        problem = PromptError(end.code or end.outcome, end.reason or f"the turn was {end.outcome}")
+    return PromptResult(
         line=prompt.line,
         id=prompt.id,
         batch=name,
@@ -228,17 +218,17 @@ def _result(tx: Transaction, session: Session, turn_id: str, prompt: Prompt, nam
         session_id=session.id,
         turn_id=turn_id,
         model=prompt.model,
-        text=text_of(said[-1].parts) if said else "",
+        text=text_of(replies[-1].parts) if replies else "",
         usage=Usage() if end is None else end.usage,
         error=problem,
         meta=prompt.meta,
     )
 
 
-def _hopeless(session: Session) -> Problem | None:
-    """Why an open turn will not be played."""
+def _abandoned_reason(session: Session) -> PromptError | None:
+    """Why an open turn will never end; None if it will."""
     if session.summary.quarantined is not None:
-        return Problem(InQuarantine.code, session.summary.quarantined)
+        return PromptError(InQuarantine.code, session.summary.quarantined)
     if session.summary.trashed_at is not None:
-        return Problem(NotFound.code, f"session {session.id} is in the trash")
+        return PromptError(NotFound.code, f"session {session.id} is in the trash")
     return None

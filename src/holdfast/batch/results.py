@@ -1,7 +1,7 @@
-"""The file of results: one line for each prompt that is finished, added as they finish and put into the prompts' order at the end.
+"""The results file: one line for each finished prompt, appended as they finish and sorted at the end.
 
-The store is the truth and this file a copy of it. What a crash left of it is thrown away at the next start and made again,
-so that no line is torn, missing or there twice. It is replaced as a whole, never half.
+The store is the truth, and this file is a copy of it. The next start discards what a crash left and writes the file
+again, so that no line is torn, missing or duplicated. The file is replaced atomically.
 """
 
 import fcntl
@@ -15,21 +15,22 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.interop.shapes import dump
+from holdfast.interop.serialization import dump
 from holdfast.model.errors import Busy, Conflict, Invalid
 from holdfast.model.event import Usage
-from holdfast.store.private import MODE, sync_folder, translate
+from holdfast.store.atomic_file import MODE, translate
+from holdfast.store.durable_file import sync_folder
 
 
-class Problem(msgspec.Struct, frozen=True):
+class PromptError(msgspec.Struct, frozen=True):
     """Why a prompt failed."""
 
     code: str
     message: str
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the file."""
+class PromptResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the file."""
 
     line: int
     id: str | int | None
@@ -40,15 +41,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     text: str
     usage: Usage = Usage()
-    error: Problem | None = None
+    error: PromptError | None = None
     meta: object = None
 
     def encoded(self) -> bytes:
         return dump(msgspec.to_builtins(self)).encode() + b"\n"
 
 
-class _Known(msgspec.Struct, frozen=True):
-    """What every line of ours has."""
+class _ResultHeader(msgspec.Struct, frozen=True):
+    """The fields by which a line of ours is recognised."""
 
     line: int
     batch: str
@@ -56,12 +57,12 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class ResultFile:
-    """Open for one process at a time. Raises Busy if another has it open, Invalid if it holds something else, NotSaved."""
+    """Open in one process at a time. Raises Busy if another has it open, Invalid if it contains other data, or NotSaved."""
 
     def __init__(self, path: Path, batch: str) -> None:
         self.path = path.resolve()
-        self._places: dict[int, tuple[int, int]] = {}
-        """Where the line of each prompt begins, and how long it is."""
+        self._spans: dict[int, tuple[int, int]] = {}
+        """The start and the length of each prompt's line."""
         self._end = 0
         try:
             self._file = _open(self.path)
@@ -73,28 +74,28 @@ class ResultFile:
         except OSError as e:
             raise translate(e, self.path) from e
 
-    def begin(self, finished: Iterable[Result]) -> None:
-        """Make the file hold exactly these."""
+    def begin(self, finished: Iterable[PromptResult]) -> None:
+        """Replace the content of the file with these results."""
         self._replace((result.line, result.encoded()) for result in finished)
 
-    def add(self, result: Result) -> None:
-        """One more line, to be seen by others at once."""
-        assert result.line not in self._places, "each prompt has one line"
+    def add(self, result: PromptResult) -> None:
+        """Append one line; others see it at once."""
+        assert result.line not in self._spans, "each prompt has one line"
         line = result.encoded()
         try:
             _write(self._file, line)
         except OSError as e:
             raise translate(e, self.path) from e
-        self._note(result.line, len(line))
+        self._record(result.line, len(line))
 
     def finish(self) -> None:
-        """Put the lines into the order of the prompts, for good."""
+        """Sort the lines into the order of the prompts, durably."""
         self._refuse_changed()
-        places = sorted(self._places.items())
-        self._replace((number, os.pread(self._file, length, start)) for number, (start, length) in places)
+        spans = sorted(self._spans.items())
+        self._replace((number, os.pread(self._file, length, start)) for number, (start, length) in spans)
 
     def _refuse_changed(self) -> None:
-        """Raise Conflict if somebody else has written to the file, or put another in its place. One that was removed is made anew."""
+        """Raise Conflict if another program has changed or replaced the file. A deleted file is created again."""
         ours = os.fstat(self._file)
         try:
             named = self.path.stat()
@@ -102,29 +103,29 @@ class ResultFile:
             named = ours
         if ours.st_size != self._end or (ours.st_dev, ours.st_ino) != (named.st_dev, named.st_ino):
             raise Conflict(
-                f"somebody else has changed {self.path} meanwhile; it was left as it is. All results are in the store: "
-                "the same command with another --out writes them down"
+                f"another program changed {self.path}; it was left unchanged. All results are in the store: "
+                "run the same command with another --out to write them"
             )
 
     def close(self) -> None:
         os.close(self._file)
 
-    def _note(self, number: int, length: int) -> None:
-        self._places[number] = self._end, length
+    def _record(self, number: int, length: int) -> None:
+        self._spans[number] = self._end, length
         self._end += length
 
     def _replace(self, lines: Iterable[tuple[int, bytes]]) -> None:
-        """Another file in the place of this one, which is held before it can be seen."""
+        """Replace the file atomically; the new one is locked before it is visible."""
         fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
         try:
             file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, MODE)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.fchmod(file, stat.S_IMODE(os.fstat(self._file).st_mode))
-                places, end = {}, 0
+                spans, end = {}, 0
                 for number, line in lines:
                     _write(file, line)
-                    places[number] = end, len(line)
+                    spans[number] = end, len(line)
                     end += len(line)
                 os.fsync(file)
                 fresh.replace(self.path)
@@ -137,13 +138,13 @@ class ResultFile:
         except OSError as e:
             raise translate(e, self.path) from e
         os.close(self._file)
-        self._file, self._places, self._end = file, places, end
+        self._file, self._spans, self._end = file, spans, end
 
 
 def _open(path: Path) -> int:
-    """The file, held by us alone until it is closed."""
+    """Open and lock the file."""
     if path.exists() and not path.is_file():
-        raise Invalid(f"{path} is not a plain file; results need one")
+        raise Invalid(f"{path} is not a regular file; choose another with --out")
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, MODE)
         try:
@@ -151,13 +152,13 @@ def _open(path: Path) -> int:
             ours, named = os.fstat(file), path.stat()
         except BlockingIOError as e:
             os.close(file)
-            raise Busy(f"another batch writes to {path} at this moment") from e
+            raise Busy(f"another batch is writing to {path}") from e
         except BaseException:
             os.close(file)
             raise
         if (ours.st_dev, ours.st_ino) == (named.st_dev, named.st_ino):
             return file
-        os.close(file)  # it was replaced between the two
+        os.close(file)  # it was replaced between open and lock
 
 
 def _write(file: int, line: bytes) -> None:
@@ -166,19 +167,19 @@ def _write(file: int, line: bytes) -> None:
 
 
 def _refuse_foreign(file: int, path: Path, batch: str) -> None:
-    """Raise Invalid for a file with lines that no batch of this name wrote. One that is cut off at the end is of no account."""
+    """Raise Invalid if the file has lines that no batch of this name wrote. A truncated last line is ignored."""
     with os.fdopen(os.dup(file), "rb") as lines:
         lines.seek(0)
         for number, line in enumerate(lines, 1):
             try:
-                known = msgspec.convert(json.loads(line), _Known)
+                known = msgspec.convert(json.loads(line), _ResultHeader)
             except (ValueError, RecursionError) as e:
                 if number > 1 and not line.endswith(b"\n"):
                     return
                 raise Invalid(
-                    f"{path} holds something other than results (line {number}), and was left as it is; name another file with --out"
+                    f"line {number} of {path} is not a result; the file was left unchanged. Choose another with --out"
                 ) from e
             if known.batch != batch:
                 raise Invalid(
-                    f"{path} holds results of the batch {known.batch!r}, and was left as it is; name another file with --out"
+                    f"{path} contains results of batch {known.batch!r} and was left unchanged; choose another with --out"
                 )

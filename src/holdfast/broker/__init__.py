@@ -1,1 +1,1 @@
-"""Many users on one machine: each has a home, a key and a worker of their own, which is there when it is needed."""
+"""Many users on one machine: each has a home, a key and a worker process, which runs when needed."""

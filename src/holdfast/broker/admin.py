@@ -1,4 +1,4 @@
-"""What is done about users by hand, whether a broker runs or not."""
+"""User administration from the command line, with or without a running broker."""
 
 import asyncio
 import os
@@ -7,22 +7,22 @@ from pathlib import Path
 import msgspec
 
 from holdfast.broker import uids, worker
-from holdfast.broker.broker import Now
-from holdfast.broker.places import Places, make_home, put_away
+from holdfast.broker.broker import BrokerState
+from holdfast.broker.paths import BrokerPaths, archive_home, make_home
 from holdfast.broker.users import User, Users, check_name
-from holdfast.identity import fate, identity
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.times import iso
+from holdfast.process_lookup import check_process, current_identity
 from holdfast.settings import Settings
-from holdfast.store.private import translate
+from holdfast.store.atomic_file import translate
 
 TEMPLATE = "user.toml"
-"""In the broker's home: the settings that new homes begin with."""
-SHARED = "users without a uid of their own share the broker's, and their tools can reach each other's files"
+"""In the broker's home: the initial settings of new users."""
+SHARED_UID_WARNING = "users without their own uid share the broker's, and their tools can access each other's files"
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """A user, and how things stand with them."""
+class UserStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A user and the state of their worker."""
 
     name: str
     state: str
@@ -33,58 +33,64 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None
     """In bytes, of the worker alone."""
     disk: int | None
-    """In bytes, of all files, when the broker last counted them."""
+    """In bytes, of all files, at the broker's last count."""
     uid: int | None
     home: str
     wake_at: int | None
     complaint: str
 
 
-def refuse_unfit(settings: Settings) -> list[str]:
-    """What is unwise about these settings. Raises Invalid for what cannot be."""
+def check_settings(settings: Settings) -> list[str]:
+    """Return warnings about these settings. Raises Invalid for impossible ones."""
     wanted = settings.broker
     if wanted.first_uid and os.geteuid() != 0:
         raise Invalid(
-            "broker.first_uid gives each user a uid, which only root can do; start the broker as root, or leave it out"
+            "broker.first_uid gives each user a uid, which needs root; start the broker as root, or remove the setting"
         )
-    without = [user.name for user in Users(Places.of(settings).users).all().values() if user.uid is None]
+    without = [
+        user.name for user in Users(BrokerPaths.from_settings(settings).users).all().values() if user.uid is None
+    ]
     if wanted.first_uid and without:
         raise Invalid(f"broker.first_uid is set, but some users were added without a uid: {', '.join(without)}")
-    return [f"{SHARED}: {', '.join(without)}; {_remedy(settings)}"] if without else []
+    return [f"{SHARED_UID_WARNING}: {', '.join(without)}; {_remedy(settings)}"] if without else []
 
 
 def _remedy(settings: Settings) -> str:
-    """How users are kept apart who were not."""
+    """Say how to give users their own uids."""
     if os.geteuid() != 0:
-        return "a broker that is root gives each user a uid"
+        return "run the broker as root to give each user a uid"
     if settings.broker.first_uid == 0:
-        return "without broker.first_uid = 0 new users get uids"
-    return "who is added by root, with nothing in the way, gets a uid"
+        return "remove broker.first_uid = 0 to give new users uids"
+    return "add users as root to give them uids"
 
 
 def has_users(settings: Settings) -> bool:
-    return bool(Users(Places.of(settings).users).all())
+    return bool(Users(BrokerPaths.from_settings(settings).users).all())
 
 
-def add(settings: Settings, name: str, config: Path | None, at: int) -> tuple[User, str, list[str]]:
-    """A new user with a home, their key, which is shown this once, and what is unwise. Raises Invalid or Conflict."""
+def add_user(settings: Settings, name: str, config: Path | None, at: int) -> tuple[User, str, list[str]]:
+    """Add a user with a home. Returns the user, the key, which is shown only once, and warnings. Raises Invalid or Conflict."""
     check_name(name)
-    refuse_unfit(settings)
-    places = Places.of(settings)
-    places.prepare()
+    check_settings(settings)
+    paths = BrokerPaths.from_settings(settings)
+    paths.prepare()
     text = _template(settings, config)
-    users = Users(places.users)
-    uid = uids.first(settings.broker, users.book().next_uid)
-    obstacle = "" if uid is None else uids.obstacle(uid, places.homes)
+    users = Users(paths.users)
+    uid = uids.first_free_uid(settings.broker, users.load().next_uid)
+    obstacle = "" if uid is None else uids.find_obstacle(uid, paths.homes)
     if obstacle and settings.broker.first_uid:
         raise Invalid(obstacle)
     user, key = users.add(
         name,
         first_uid=None if obstacle else uid,
         at=at,
-        make_home=lambda user: make_home(places, name, user.uid, text),
+        make_home=lambda user: make_home(paths, name, user.uid, text),
     )
-    return user, key, [] if user.uid is not None else [f"{SHARED}, {name} too: {obstacle or _remedy(settings)}"]
+    return (
+        user,
+        key,
+        [] if user.uid is not None else [f"{SHARED_UID_WARNING}, {name} too: {obstacle or _remedy(settings)}"],
+    )
 
 
 def _template(settings: Settings, config: Path | None) -> bytes | None:
@@ -94,55 +100,55 @@ def _template(settings: Settings, config: Path | None) -> bytes | None:
     except FileNotFoundError:
         if config is None:
             return None
-        raise NotFound(f"there is no file {config}") from None
+        raise NotFound(f"file {config} not found") from None
     except OSError as e:
         raise Invalid(f"cannot read {path}: {e.strerror}") from e
 
 
-async def remove(settings: Settings, name: str, at: int) -> Path | None:
-    """End somebody's time as a user: key, worker, and the name. The home is put aside; where, if there was one, is returned."""
-    places = Places.of(settings)
-    users = Users(places.users)
+async def remove_user(settings: Settings, name: str, at: int) -> Path | None:
+    """Remove a user: key, worker and name. Moves the home aside and returns its new path, if there was one."""
+    paths = BrokerPaths.from_settings(settings)
+    users = Users(paths.users)
     user = users.get(name)
     users.remove(name)
-    _, found = worker.find(places.run(name), identity())
+    _, found = worker.find_worker(paths.run(name), current_identity())
     if found is not None:
         await found.stop(settings.broker.stop_seconds)
     if user.uid is not None:
-        uids.end_programs(user.uid)
-    return put_away(places, name, iso(at).replace(":", "").replace(".", ""))
+        uids.kill_processes(user.uid)
+    return archive_home(paths, name, iso(at).replace(":", "").replace(".", ""))
 
 
 def new_key(settings: Settings, name: str) -> str:
-    return Users(Places.of(settings).users).new_key(name)
+    return Users(BrokerPaths.from_settings(settings).users).new_key(name)
 
 
-def look(settings: Settings) -> tuple[Now | None, list[Seen]]:
-    """The broker if one runs, and all users."""
-    places = Places.of(settings)
-    now = _now(places)
-    return now, [asyncio.run(_seen(places, user, now)) for user in Users(places.users).all().values()]
+def load_status(settings: Settings) -> tuple[BrokerState | None, list[UserStatus]]:
+    """Return the state of the running broker, if any, and of all users."""
+    paths = BrokerPaths.from_settings(settings)
+    now = _broker_state(paths)
+    return now, [asyncio.run(_user_status(paths, user, now)) for user in Users(paths.users).all().values()]
 
 
-def _now(places: Places) -> Now | None:
+def _broker_state(paths: BrokerPaths) -> BrokerState | None:
     try:
-        now = msgspec.json.decode(places.now.read_bytes(), type=Now)
+        now = msgspec.json.decode(paths.status_file.read_bytes(), type=BrokerState)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
     except OSError as e:
-        raise translate(e, places.now) from e
-    return now if fate(now.identity, identity()) == "alive" else None
+        raise translate(e, paths.status_file) from e
+    return now if check_process(now.identity, current_identity()) == "alive" else None
 
 
-async def _seen(places: Places, user: User, now: Now | None) -> Seen:
-    state, found = worker.find(places.run(user.name), identity())
+async def _user_status(paths: BrokerPaths, user: User, now: BrokerState | None) -> UserStatus:
+    state, found = worker.find_worker(paths.run(user.name), current_identity())
     if found is not None:
         found.close()
     line = None if now is None else now.users.get(user.name)
     kind = "running" if found is not None else "asleep"
     if line is not None and line.state in ("changing", "failing", "full"):
         kind = line.state
-    return Seen(
+    return UserStatus(
         name=user.name,
         state=kind,
         pid=state.pid if state is not None and found is not None else None,
@@ -152,7 +158,7 @@ async def _seen(places: Places, user: User, now: Now | None) -> Seen:
         memory=_memory(state.pid) if state is not None and found is not None else None,
         disk=None if line is None else line.disk,
         uid=user.uid,
-        home=str(places.user(user.name)),
+        home=str(paths.user(user.name)),
         wake_at=None if line is None or found is not None else line.wake_at,
         complaint="" if line is None else line.complaint,
     )

@@ -1,21 +1,21 @@
-"""Becomes the worker of one user: a small program that locks, limits and names itself, and then is `holdfast serve`.
+"""Launches the worker of one user: takes a lock, sets limits, records its identity, then executes `holdfast serve`.
 
     python -I -S launch.py < SPEC
 
-It is started by a broker and outlives it. All that must be true before the worker runs is done here, by the process that
-will be the worker, so that a broker that is killed at any moment leaves either a worker that can be found or none:
-the lock is held for as long as it lives, and who it is was written down before it does anything. It uses nothing
-but the standard library.
+A broker starts it, and it outlives the broker. The process that becomes the worker does everything that must happen
+before the worker runs, so that a broker killed at any moment leaves either a worker that can be found or none:
+it holds the lock as long as it lives, and it records its identity before it does anything else. It uses only the
+standard library.
 
 SPEC is a JSON object
-    run        the folder of the broker's for this worker: lock, sock, state.json
-    work       where the worker works
-    argv, env  what it is; "{fd}" in argv is the socket
-    state      what is written down beside pid and start time
-    uid        whom it belongs to, or null
-    groups     files by which it joins the control groups of its user
+    run        the broker's folder for this worker: lock, sock, state.json
+    work       the working directory
+    argv, env  the command; "{fd}" in argv is the socket
+    state      fields of state.json besides pid and start time
+    uid        the uid to run as, or null
+    groups     files through which it joins the cgroups of its user
     limits     memory_bytes, processes, files
-It ends with 75 if the lock is held: somebody is that worker already.
+It exits with 75 if another process holds the lock: that worker is running already.
 """
 
 import fcntl
@@ -27,30 +27,30 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HELD = 75
+LOCK_HELD = 75
 BACKLOG = 512
-NICENESS = 5
-"""Workers step back behind the broker, which has a little to do for everybody."""
+NICE_INCREMENT = 5
+"""Workers get less CPU priority than the broker, which serves all users."""
 OOM_SCORE = "500"
-"""When memory runs out, a worker goes before the broker does: it is started again."""
+"""When memory runs out, the kernel kills a worker before the broker: a worker is restarted."""
 
 
 def main() -> None:
     spec = json.load(sys.stdin)
     os.umask(0o077)
     os.chdir(spec["run"])
-    lock = os.open("lock", os.O_RDONLY | os.O_CREAT, 0o600)  # the worker has it open, and is not to write to it
+    lock = os.open("lock", os.O_RDONLY | os.O_CREAT, 0o600)  # the worker inherits it and must not write to it
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os._exit(HELD)
-    listener = listen()
+        os._exit(LOCK_HELD)
+    listener = open_socket()
     for file in spec["groups"]:
         Path(file).write_text(str(os.getpid()), "ascii")
-    limit(spec["limits"], spec["uid"])
-    write_down({**spec["state"], "pid": os.getpid(), "started": started()})
+    set_limits(spec["limits"], spec["uid"])
+    write_state({**spec["state"], "pid": os.getpid(), "started": process_start_time()})
     if spec["uid"] is not None:
-        become(spec["uid"])
+        drop_privileges(spec["uid"])
     os.chdir(spec["work"])
     for descriptor in (lock, listener):
         os.set_inheritable(descriptor, True)
@@ -59,8 +59,8 @@ def main() -> None:
     os.execve(argv[0], argv, spec["env"])  # noqa: S606 - no shell is wanted
 
 
-def listen() -> int:
-    """A socket in the broker's own folder: no user can put anything else in its place, and nobody else can reach it."""
+def open_socket() -> int:
+    """Open a socket in the broker's folder, where no user can replace or reach it."""
     Path("sock").unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind("sock")
@@ -68,18 +68,18 @@ def listen() -> int:
     return listener.detach()
 
 
-def limit(limits: dict[str, int], uid: int | None) -> None:
-    """What a user's programs may take. Those that they start inherit it."""
+def set_limits(limits: dict[str, int], uid: int | None) -> None:
+    """Set the limits of a user's processes. Child processes inherit them."""
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_DATA, limits["memory_bytes"])
     _lower(resource.RLIMIT_NOFILE, limits["files"])
-    if uid is not None:  # the kernel counts by uid: under a shared one it would count everybody's
+    if uid is not None:  # the kernel counts per uid: a shared uid would count all users
         _lower(resource.RLIMIT_NPROC, limits["processes"])
-    os.nice(NICENESS)
+    os.nice(NICE_INCREMENT)
     try:
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, "ascii")
     except OSError:
-        pass  # a wish, not a promise: some containers do not let anybody change it
+        pass  # best effort: some containers forbid it
 
 
 def _lower(what: int, most: int) -> None:
@@ -88,23 +88,26 @@ def _lower(what: int, most: int) -> None:
     resource.setrlimit(what, (most, most))
 
 
-def write_down(state: dict[str, Any]) -> None:
-    """Whole or not at all, and durably."""
+def write_state(state: dict[str, Any]) -> None:
+    """Write the state atomically and durably."""
     with os.fdopen(os.open("state.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         json.dump(state, file)
         file.flush()
         os.fsync(file.fileno())
     Path("state.tmp").rename("state.json")
+    folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(folder)
+    os.close(folder)
 
 
-def started() -> str:
-    """When this program started, in the kernel's own count. It is the same after an exec."""
+def process_start_time() -> str:
+    """Return the start time in kernel clock ticks. It stays the same after an exec."""
     stat = Path("/proc/self/stat").read_bytes()
     return stat[stat.rindex(b")") + 2 :].split()[19].decode("ascii")
 
 
-def become(uid: int) -> None:
-    """Give up everything but this uid, for good."""
+def drop_privileges(uid: int) -> None:
+    """Drop all privileges but those of this uid, permanently."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

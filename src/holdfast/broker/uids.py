@@ -1,4 +1,4 @@
-"""A uid for each user, so that the kernel keeps their programs apart. Only root can give them out."""
+"""A uid for each user, so that the kernel isolates their processes. Only root can assign them."""
 
 import os
 import pwd
@@ -9,28 +9,28 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.settings import Broker as Wanted
+from holdfast.settings import BrokerSettings as Wanted
 
-BLOCK = 4096
-ENDERS = range(0x7FFE_0000 - BLOCK, 0x7FFE_0000)
-"""Whom those belong to who end the programs of a user, each to another one. Nobody else has these uids."""
-UNUSED = range(0x7000_0000, ENDERS.start)
-"""Uids that no distribution, container manager or directory service is known to give out."""
+BLOCK_SIZE = 4096
+KILLER_UIDS = range(0x7FFE_0000 - BLOCK_SIZE, 0x7FFE_0000)
+"""Uids of the processes that kill a user's processes, one each. Nothing else uses them."""
+UNUSED_UIDS = range(0x7000_0000, KILLER_UIDS.start)
+"""Uids that no known distribution, container manager or directory service assigns."""
 TRIES = 100
-END_SECONDS = 10.0
-LOAD = "import holdfast"
-WALK = "import os, sys; os.stat(os.path.join(sys.argv[1], '.'))"
-END = f"""
+KILL_SECONDS = 10.0
+IMPORT_SCRIPT = "import holdfast"
+ACCESS_SCRIPT = "import os, sys; os.stat(os.path.join(sys.argv[1], '.'))"
+KILL_SCRIPT = f"""
 import os, sys
 uid, ours = map(int, sys.argv[1:])
 os.setgroups([])
 os.setresgid(uid, uid, uid)
 try:
     os.setresuid(ours, uid, ours)
-except OSError:  # a container with few uids has no such one
+except OSError:  # a container with few uids lacks it
     ours = uid
     os.setresuid(uid, uid, uid)
-assert uid > 0 and os.getresuid() == (ours, uid, ours), "what comes now would be the end of everybody"
+assert uid > 0 and os.getresuid() == (ours, uid, ours), "kill(-1) would hit other users"
 try:
     os.kill(-1, {signal.SIGKILL:d})
 except ProcessLookupError:
@@ -38,51 +38,51 @@ except ProcessLookupError:
 """
 
 
-def first(wanted: Wanted, next_uid: int | None) -> int | None:
-    """The lowest uid that a new user may get: nobody has had it, so nobody can reach what tries it.
+def first_free_uid(wanted: Wanted, next_uid: int | None) -> int | None:
+    """Return the lowest uid for a new user. It was never used before, so no old files belong to it.
 
-    They get one where we are root, unless it is said that they do not. A broker that nobody has told begins with a block that was drawn by lot: another one on the same machine, with a
-    home of its own, does not know of our users, and should not give their uids to its own.
+    Users get uids if the broker is root, unless the settings forbid it. Without a configured start the broker begins
+    with a random block: another broker on the same machine does not know our users and must not reuse their uids.
     """
     if wanted.first_uid:
         return max(wanted.first_uid, next_uid or 0)
     if wanted.first_uid == 0 or os.geteuid() != 0:
         return None
-    return next_uid or UNUSED.start + BLOCK * secrets.randbelow(len(UNUSED) // BLOCK)
+    return next_uid or UNUSED_UIDS.start + BLOCK_SIZE * secrets.randbelow(len(UNUSED_UIDS) // BLOCK_SIZE)
 
 
-def obstacle(uid: int, homes: Path) -> str:
-    """What is in the way of a worker, which must read the program and get to its home with the rights of a uid alone."""
+def find_obstacle(uid: int, homes: Path) -> str:
+    """Return why a worker cannot run with this uid: it must read the program and reach its home. Empty if it can."""
     try:
-        return f"uid {uid} is that of {pwd.getpwuid(uid).pw_name}; set broker.first_uid to one that nobody has"
+        return f"uid {uid} belongs to {pwd.getpwuid(uid).pw_name}; set broker.first_uid to an unused one"
     except KeyError:
         pass
     try:
-        said = _run_as(uid, LOAD)
+        said = _run_as(uid, IMPORT_SCRIPT)
     except PermissionError as e:
         said = e.strerror or str(e)
     except OSError as e:
-        return f"there is no uid {uid} here: {e.strerror}; set broker.first_uid to one that there is"
+        return f"uid {uid} is not available here: {e.strerror}; set broker.first_uid to an available one"
     if said:
-        return f"uid {uid} cannot run {sys.executable}: {said}; install Holdfast where everybody can read it"
-    said = _run_as(uid, WALK, str(homes))
-    return f"uid {uid} cannot use {homes}: {said}; set broker.homes to a place it can get to" if said else ""
+        return f"uid {uid} cannot run {sys.executable}: {said}; install Holdfast where all users can read it"
+    said = _run_as(uid, ACCESS_SCRIPT, str(homes))
+    return f"uid {uid} cannot use {homes}: {said}; set broker.homes to a folder it can reach" if said else ""
 
 
-def end_programs(uid: int) -> None:
-    """Kill everything that runs under a user's uid, all at once, so that nothing can get away by starting another.
+def kill_processes(uid: int) -> None:
+    """Kill all processes of a uid at once, so that none can escape by starting another.
 
-    Whoever does that has the rights of the user, but belongs to somebody else, so that the user can neither kill nor stop it,
-    nor another who does the same. Where there are few uids they can: then it is done again.
+    The killing process has the user's effective uid but another real uid, so that the user can neither kill nor stop it.
+    In a container with few uids the user can: then it is repeated.
     """
     for _ in range(TRIES):
-        command = (sys.executable, "-I", "-S", "-c", END, str(uid), str(secrets.choice(ENDERS)))
-        with subprocess.Popen(command, cwd="/", env={}) as ender:  # noqa: S603 - ours
+        command = (sys.executable, "-I", "-S", "-c", KILL_SCRIPT, str(uid), str(secrets.choice(KILLER_UIDS)))
+        with subprocess.Popen(command, cwd="/", env={}) as killer:  # noqa: S603 - ours
             try:
-                status = ender.wait(END_SECONDS)
+                status = killer.wait(KILL_SECONDS)
             except subprocess.TimeoutExpired:
-                ender.kill()
-                status = ender.wait()
+                killer.kill()
+                status = killer.wait()
         if status != -signal.SIGKILL:
             break
     if status != 0:
@@ -90,9 +90,9 @@ def end_programs(uid: int) -> None:
 
 
 def _run_as(uid: int, code: str, *words: str) -> str:
-    """What went wrong, in its last words, or nothing. Raises what the system has against such a process."""
+    """Run code as a uid; return its last error line, or nothing. Raises OSError if the process cannot start."""
     command: Sequence[str] = (sys.executable, "-P", "-c", code, *words)
     alone = {"user": uid, "group": uid, "extra_groups": ()}
     done = subprocess.run(command, cwd="/", check=False, capture_output=True, **alone)  # type: ignore[call-overload] # noqa: S603
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return "" if done.returncode == 0 else said[-1] if said else f"it ended with {done.returncode}"
+    return "" if done.returncode == 0 else said[-1] if said else f"it exited with {done.returncode}"

@@ -1,4 +1,4 @@
-"""One worker as its broker sees it: started or found again, asked how it is, and ended. Known by identity, not by pid."""
+"""One worker process: start or find it, check it, stop it. Identified by pid and start time, not by pid alone."""
 
 import asyncio
 import json
@@ -14,20 +14,21 @@ from typing import Any
 
 import msgspec
 
-from holdfast.broker import launch, wire
-from holdfast.identity import fate, started
+from holdfast.broker import http_client, launch
 from holdfast.model.errors import Unavailable
-from holdfast.model.identity import Identity
+from holdfast.model.process_identity import Identity
+from holdfast.process_lookup import check_process, get_start_time
+from holdfast.tasks import running, wait_for_first
 
-LOG = "worker.log"
+LOG_FILE = "worker.log"
 LOG_TAIL = 2000
-FILES = 4096
-LOOK_SECONDS = 0.05
-ASK_SECONDS = 10.0
+MAX_FILES = 4096
+POLL_SECONDS = 0.05
+REQUEST_SECONDS = 10.0
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker wrote down about itself before it began."""
+class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state file that a worker writes before it starts."""
 
     host: str
     boot: str
@@ -41,8 +42,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         return Identity(host=self.host, boot=self.boot, pid=self.pid, process_started=self.started)
 
 
-class Idle(msgspec.Struct, frozen=True):
-    """What a worker says when it is asked whether it can be done without."""
+class IdleReport(msgspec.Struct, frozen=True):
+    """A worker's response to `/v1/idle`."""
 
     idle: bool
     why: list[str]
@@ -50,8 +51,8 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What is needed to start a worker."""
+class WorkerSpec:
+    """Everything needed to start a worker."""
 
     run: Path
     home: Path
@@ -63,9 +64,9 @@ class Order:
     processes: int
     groups: Sequence[str] = ()
 
-    def spec(self, ours: Identity, at: int) -> dict[str, Any]:
+    def to_json(self, ours: Identity, at: int) -> dict[str, Any]:
         command = (sys.executable, "-P", "-m", "holdfast", "--home", str(self.home), "serve", "--fd", "{fd}")
-        env = {**self.env, "HOME": str(self.work), "HOLDFAST_API_KEY": self.key}
+        env = {**self.env, "HOME": str(self.work), "HOLDFAST_API_KEY": self.key, "HOLDFAST_WORKDIR": str(self.work)}
         return {
             "run": str(self.run),
             "work": str(self.work),
@@ -74,20 +75,20 @@ class Order:
             "uid": self.uid,
             "groups": self.groups,
             "state": {"host": ours.host, "boot": ours.boot, "key": self.key, "at": at},
-            "limits": {"memory_bytes": self.memory_mb * 2**20, "processes": self.processes, "files": FILES},
+            "limits": {"memory_bytes": self.memory_mb * 2**20, "processes": self.processes, "files": MAX_FILES},
         }
 
 
-class Worker:
-    """A process that runs, or did. `gone` is set when it has ended; close it then."""
+class WorkerProcess:
+    """A worker process. `gone` is set when it has ended; close it then."""
 
-    def __init__(self, run: Path, state: State, handle: int) -> None:
+    def __init__(self, run: Path, state: WorkerState, handle: int) -> None:
         self.run = run
         self.state = state
         self.gone = asyncio.Event()
         self._handle = handle
         self.child: subprocess.Popen[bytes] | None = None
-        """Set for one that we started: somebody has to take note of its end."""
+        """Set for a child of ours, which must be waited for."""
         asyncio.get_running_loop().add_reader(handle, self._end)
 
     @property
@@ -101,27 +102,27 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """Look at it no longer; it lives on if it lives."""
+        """Stop watching the process; it keeps running."""
         if self._handle >= 0:
             asyncio.get_running_loop().remove_reader(self._handle)
             os.close(self._handle)
             self._handle = -1
 
     def signal(self, number: signal.Signals) -> None:
-        """To exactly this process; nothing happens if it is gone."""
+        """Signal exactly this process; does nothing if it has ended."""
         if self._handle >= 0:
             try:
                 signal.pidfd_send_signal(self._handle, number)
             except ProcessLookupError:
-                pass  # it ended a moment ago, and `gone` is about to say so
+                pass  # it just ended, and `gone` will be set
 
     async def stop(self, seconds: float) -> bool:
-        """Ask it to end, and kill it if it has not after so long; whether it ended by itself."""
+        """Send SIGTERM, and SIGKILL after the timeout; return whether it ended by itself."""
         self.signal(signal.SIGTERM)
         return await self.wait_or_kill(seconds)
 
     async def wait_or_kill(self, seconds: float) -> bool:
-        """As `stop`, for one that is about to end already: a second request to end would cut its leaving short."""
+        """As `stop`, for a process already shutting down: a second SIGTERM would cut the shutdown short."""
         try:
             await asyncio.wait_for(self.gone.wait(), seconds)
         except TimeoutError:
@@ -130,138 +131,136 @@ class Worker:
             return False
         return True
 
-    async def answers(self) -> bool:
-        """Whether it listens and means to go on."""
+    async def is_ready(self) -> bool:
+        """Return whether it accepts requests and is not shutting down."""
         try:
-            async with asyncio.timeout(ASK_SECONDS):
-                _, body = await wire.ask(self.socket, b"/ready", self.state.key)
+            async with asyncio.timeout(REQUEST_SECONDS):
+                _, body = await http_client.get(self.socket, b"/ready", self.state.key)
                 return msgspec.json.decode(body)["checks"]["accepting"] == "ok"  # type: ignore[no-any-return] # compared
-        except (wire.Broken, TimeoutError, msgspec.DecodeError, KeyError, TypeError):
+        except (http_client.ConnectionBroken, TimeoutError, msgspec.DecodeError, KeyError, TypeError):
             return False
 
     async def responds(self, seconds: float) -> bool:
-        """Whether it says anything at all within so long."""
+        """Return whether it responds in time."""
         try:
             async with asyncio.timeout(seconds):
-                await wire.ask(self.socket, b"/health", self.state.key)
-        except (wire.Broken, TimeoutError):
+                await http_client.get(self.socket, b"/health", self.state.key)
+        except (http_client.ConnectionBroken, TimeoutError):
             return False
         return True
 
-    async def idle(self) -> Idle | None:
-        """Whether it can be done without, in its own words; None if it does not say."""
+    async def idle(self) -> IdleReport | None:
+        """Ask whether it is idle; None if it does not respond."""
         try:
-            async with asyncio.timeout(ASK_SECONDS):
-                status, body = await wire.ask(self.socket, b"/v1/idle", self.state.key)
-                return msgspec.json.decode(body, type=Idle) if status == 200 else None
-        except (wire.Broken, TimeoutError, msgspec.DecodeError):
+            async with asyncio.timeout(REQUEST_SECONDS):
+                status, body = await http_client.get(self.socket, b"/v1/idle", self.state.key)
+                return msgspec.json.decode(body, type=IdleReport) if status == 200 else None
+        except (http_client.ConnectionBroken, TimeoutError, msgspec.DecodeError):
             return None
 
 
-def find(run: Path, ours: Identity) -> tuple[State | None, Worker | None]:
-    """What was last written down about a worker, and the worker itself if it still runs."""
+def find_worker(run: Path, ours: Identity) -> tuple[WorkerState | None, WorkerProcess | None]:
+    """Return the last state of a worker, and its process if it still runs."""
     try:
-        state = msgspec.json.decode((run / "state.json").read_bytes(), type=State)
+        state = msgspec.json.decode((run / "state.json").read_bytes(), type=WorkerState)
     except (FileNotFoundError, msgspec.DecodeError):
         return None, None
-    if fate(state.identity, ours) != "alive":
+    if check_process(state.identity, ours) != "alive":
         return state, None
     try:
         handle = os.pidfd_open(state.pid)
     except ProcessLookupError:
         return state, None
-    if started(state.pid) != state.started:  # it ended in between, and its pid was given to another
+    if get_start_time(state.pid) != state.started:  # it ended meanwhile, and its pid was reused
         os.close(handle)
         return state, None
-    return state, Worker(run, state, handle)
+    return state, WorkerProcess(run, state, handle)
 
 
 def last_uid(run: Path) -> int | None:
-    """The uid that the last worker had, to whom its log belongs; None if that is ours, or there was no worker."""
+    """Return the uid of the last worker, which owns its log; None if it is ours or there was no worker."""
     try:
-        uid = (run / LOG).stat().st_uid
+        uid = (run / LOG_FILE).stat().st_uid
     except FileNotFoundError:
         return None
     return uid if uid not in (0, os.geteuid()) else None
 
 
-async def start(order: Order, ours: Identity, at: int, seconds: float) -> Worker:
-    """A worker that answers. Should one be there that nobody knew of, it is that one. Raises Unavailable."""
-    order.run.mkdir(mode=0o700, parents=True, exist_ok=True)
-    child = _spawn(order, ours, at)
+async def start_worker(spec: WorkerSpec, ours: Identity, at: int, seconds: float) -> WorkerProcess:
+    """Start a worker and wait until it responds. If one runs already, return that one. Raises Unavailable."""
+    spec.run.mkdir(mode=0o700, parents=True, exist_ok=True)
+    child = _spawn(spec, ours, at)
     answers = False
     try:
         async with asyncio.timeout(seconds):
-            worker = await _appeared(child, order.run, ours)
-            await _first_answer(worker)
+            worker = await _wait_until_found(child, spec.run, ours)
+            await _wait_until_responding(worker)
             answers = True
     except TimeoutError as e:
-        raise Unavailable(f"the worker did not answer within {seconds:.0f} s: {_last_words(order.run)}") from e
+        raise Unavailable(f"the worker did not respond within {seconds:.0f} s: {_log_tail(spec.run)}") from e
     finally:
         if not answers:
             child.kill()
-            await asyncio.to_thread(child.wait)  # which nobody else should have to wait for
+            await asyncio.to_thread(child.wait)  # in a thread, so that nothing else waits
     return worker
 
 
-async def _appeared(child: "subprocess.Popen[bytes]", run: Path, ours: Identity) -> Worker:
-    """The worker that the child becomes, or the one that has the lock already."""
+async def _wait_until_found(child: "subprocess.Popen[bytes]", run: Path, ours: Identity) -> WorkerProcess:
+    """Wait for the worker that the child becomes, or the one that holds the lock."""
     while True:
         status = child.poll()
-        if status is not None and status != launch.HELD:
-            raise Unavailable(f"the worker could not be started: {_last_words(run)}")
-        _, worker = find(run, ours)
+        if status is not None and status != launch.LOCK_HELD:
+            raise Unavailable(f"cannot start the worker: {_log_tail(run)}")
+        _, worker = find_worker(run, ours)
         if worker is not None and worker.state.pid == child.pid:
             worker.child = child
             return worker
-        if worker is not None and status == launch.HELD:
+        if worker is not None and status == launch.LOCK_HELD:
             return worker
-        if worker is not None:  # what is written down is of another one, and the child is about to find that out
+        if worker is not None:  # the state is that of another worker, which the child will find out
             worker.close()
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
-async def _first_answer(worker: Worker) -> None:
-    """The socket takes connections before the worker does, so the first question waits for it."""
-    asking = asyncio.ensure_future(wire.ask(worker.socket, b"/health", worker.state.key))
-    dying = asyncio.ensure_future(worker.gone.wait())
-    try:
-        await asyncio.wait({asking, dying}, return_when=asyncio.FIRST_COMPLETED)
+async def _wait_until_responding(worker: WorkerProcess) -> None:
+    """Wait for the first response. The socket accepts connections before the worker is ready."""
+    async with running(http_client.get(worker.socket, b"/health", worker.state.key), worker.gone.wait()) as (
+        asking,
+        dying,
+    ):
+        await wait_for_first(asking, dying)
         if not asking.done() or asking.exception() is not None:
-            raise Unavailable(f"the worker ended while it started: {_last_words(worker.run)}")
-    finally:
-        asking.cancel()
-        dying.cancel()
+            raise Unavailable(f"the worker exited during start: {_log_tail(worker.run)}")
 
 
-def _spawn(order: Order, ours: Identity, at: int) -> "subprocess.Popen[bytes]":
+def _spawn(spec: WorkerSpec, ours: Identity, at: int) -> "subprocess.Popen[bytes]":
     command: Sequence[str] = (sys.executable, "-I", "-S", launch.__file__)
-    log = os.open(order.run / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    log = os.open(spec.run / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     try:
-        if order.uid is not None:
-            os.fchown(log, order.uid, order.uid)  # who writes it: it counts for their quota, not for the broker's
+        if spec.uid is not None:
+            os.fchown(log, spec.uid, spec.uid)  # its writer owns it: it counts for the user's quota
         child = subprocess.Popen(  # noqa: S603 - the command is ours
             command, cwd="/", env={}, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
         )
     except OSError as e:
-        raise Unavailable(f"the worker could not be started: {e}") from e
+        raise Unavailable(f"cannot start the worker: {e}") from e
     finally:
         os.close(log)
-    assert child.stdin is not None, "it has a pipe"
+    assert child.stdin is not None, "Popen made the pipe"
     try:
         with child.stdin as pipe:
-            pipe.write(json.dumps(order.spec(ours, at)).encode())
+            pipe.write(json.dumps(spec.to_json(ours, at)).encode())
     except BrokenPipeError:
-        pass  # it has ended already, and its status says more
+        pass  # it has exited, and its status says more
     return child
 
 
-def _last_words(run: Path) -> str:
-    """What it said at the end, on one line."""
+def _log_tail(run: Path) -> str:
+    """Return the end of its log on one line."""
     try:
-        with (run / LOG).open("rb") as log:  # it is as long as the user likes
+        with (run / LOG_FILE).open("rb") as log:  # the user controls its length
             log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL))
             said = log.read(LOG_TAIL).decode("utf-8", "replace")
     except OSError:
         said = ""
-    return " ".join(said.split()[-40:]) or "it said nothing"
+    return " ".join(said.split()[-40:]) or "its log is empty"

@@ -1,1 +1,1 @@
-"""The command line: a face like any other. It loads what a command needs, and only then."""
+"""The command line. Each command loads only the modules that it needs."""

@@ -1,4 +1,4 @@
-"""`holdfast batch`: many prompts from a file, and their results in another."""
+"""`holdfast batch`: run the prompts of a file and write their results to another."""
 
 from pathlib import Path
 
@@ -6,25 +6,25 @@ import click
 import msgspec
 
 from holdfast import config
-from holdfast.app import App
-from holdfast.assemble import open_engine
 from holdfast.batch.batch import Batch
-from holdfast.batch.prompts import Prompt, read
+from holdfast.batch.prompts import BatchPrompt, read
 from holdfast.batch.results import ResultFile
-from holdfast.cli import errors, face, render, signals
-from holdfast.cli.gauge import Gauge
-from holdfast.interop.visible import visible
+from holdfast.cli import context, errors, render, signals
+from holdfast.cli.progress import ProgressBar
 from holdfast.model.errors import Invalid
-from holdfast.providers import choose
+from holdfast.model.sanitize import visible
+from holdfast.providers import registry
+from holdfast.wiring.engine import open_engine
+from holdfast.wiring.store import App
 
-NAMED = 10
-"""Failed prompts that are named one by one."""
+LISTED_FAILURES = 10
+"""Failed prompts that are listed individually."""
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What stood on the line."""
+class BatchArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of the command."""
 
-    prompts: list[Prompt]
+    prompts: list[BatchPrompt]
     out: Path
     name: str
     workers: int
@@ -34,63 +34,67 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--workers", type=click.IntRange(min=1, max=1000), default=4, help="Prompts played at once. [4]")
-@click.option("--out", type=click.Path(path_type=Path), help="Where the results go. [FILE.results.jsonl]")
-@click.option("--name", help="The name of the batch; another name is new work. [the name of FILE]")
-@click.option("--model", metavar="PROVIDER:NAME", help="The model for prompts that name none.")
-@click.option("--retry-failed", "retries", is_flag=True, help="Ask those prompts again that failed before.")
-@face.json_option
+@click.option("--workers", type=click.IntRange(min=1, max=1000), default=4, help="Run this many prompts at once. [4]")
+@click.option("--out", type=click.Path(path_type=Path), help="Write results to this file. [FILE.results.jsonl]")
+@click.option("--name", help="Name the batch. The same prompts under another name run again. [the name of FILE]")
+@click.option("--model", metavar="PROVIDER:NAME", help="Use this model for prompts that name none.")
+@click.option("--retry-failed", "retries", is_flag=True, help="Retry the prompts that failed.")
+@context.json_option
 def batch(
     *, file: Path, workers: int, out: Path | None, name: str | None, model: str | None, retries: bool, as_json: bool
 ) -> int:
-    """Play every prompt of FILE, a JSON line each, in a session of its own.
+    """Run every prompt of a JSONL file.
 
-    The same command again goes on where the last one was left, however it ended.
+    Each line of FILE is a prompt and runs in its own session.
+    After an interruption or a crash, run the same command again to continue.
     """
-    settings = face.settings()
+    settings = context.settings()
     if model is not None:
-        choose.parse(model)
+        registry.parse(model)
     if out is not None and str(out) == "-":
-        raise Invalid("--out needs a file: what is finished is read from there when the batch goes on")
+        raise Invalid("--out must name a file, not standard output")
     name = file.name if name is None else name
     if not name.strip():
-        raise Invalid("--name needs a name; without it the batch is called as the file is")
+        raise Invalid("--name is empty; give a name, or leave it out to use the name of FILE")
     prompts = read(file, name, model or settings.model)
     out = out or file.with_name(f"{file.name.removesuffix('.jsonl')}.results.jsonl")
     if out.resolve() == file.resolve():
-        raise Invalid("the results would take the place of the prompts; name another file with --out")
-    given = Given(prompts=prompts, out=out, name=name, workers=workers, retries=retries, as_json=as_json)
-    return face.with_app(lambda app: _batch(app, given))
+        raise Invalid("the results would overwrite the prompts; choose another file with --out")
+    arguments = BatchArguments(prompts=prompts, out=out, name=name, workers=workers, retries=retries, as_json=as_json)
+    context.hide_secrets()
+    return context.with_app(lambda app: _batch(app, arguments))
 
 
-async def _batch(app: App, given: Given) -> int:
-    results = ResultFile(given.out, given.name)
+async def _batch(app: App, arguments: BatchArguments) -> int:
+    results = ResultFile(arguments.out, arguments.name)
     try:
-        async with open_engine(app.database, app.settings, config.environment(), kind="batch") as engine:
-            work = Batch(engine, given.name, given.prompts, workdir=config.workdir(), retries=given.retries)
-            begun = app.clock.monotonic()
-            async with Gauge("batch", app.clock) as gauge:
-                status = await signals.unless_signalled(
-                    _play(work, results, given.workers, gauge), engine.drain, engine.death
+        async with open_engine(
+            app.database, app.settings, config.environment(), supervisor=app.supervisor, kind="batch"
+        ) as engine:
+            work = Batch(engine, arguments.name, arguments.prompts, retries=arguments.retries)
+            started = app.clock.monotonic()
+            async with ProgressBar("batch", app.clock) as progress:
+                status = await signals.run_until_signalled(
+                    _run_batch(work, results, arguments.workers, progress), engine.drain, engine.death
                 )
-            _report(work, given, status, app.clock.monotonic() - begun)
+            _report(work, arguments, status, app.clock.monotonic() - started)
     finally:
         results.close()
     return status
 
 
-async def _play(work: Batch, results: ResultFile, workers: int, gauge: Gauge) -> int:
-    await work.play(results, workers, gauge.update)
+async def _run_batch(work: Batch, results: ResultFile, workers: int, progress: ProgressBar) -> int:
+    await work.run(results, workers, progress.update)
     return errors.FAILED if work.failed else errors.DONE
 
 
-def _report(work: Batch, given: Given, status: int, seconds: float) -> None:
-    total, failed = len(given.prompts), len(work.failed)
-    if given.as_json:
-        render.document(
+def _report(work: Batch, arguments: BatchArguments, status: int, seconds: float) -> None:
+    total, failed = len(arguments.prompts), len(work.failed)
+    if arguments.as_json:
+        render.print_json(
             {
-                "batch": given.name,
-                "out": str(given.out),
+                "batch": arguments.name,
+                "out": str(arguments.out),
                 "prompts": total,
                 "done": work.finished - failed,
                 "failed": failed,
@@ -109,14 +113,18 @@ def _report(work: Batch, given: Given, status: int, seconds: float) -> None:
             }
         )
         return
-    for one in work.failed[:NAMED]:
+    for one in work.failed[:LISTED_FAILURES]:
         if one.error is not None:
-            face.note(f"line {one.line} failed: {one.error.message} ({one.error.code}, session {one.session_id})")
-    if failed > NAMED:
-        face.note(f"{failed - NAMED:,} more failed; {given.out} names them all")
-    before = f", {work.before:,} of them before this run" if work.before else ""
-    render.out(visible(f"{work.finished - failed:,} of {total:,} prompts done, {failed:,} failed{before}: {given.out}"))
+            context.note(f"line {one.line} failed: {one.error.message} ({one.error.code}, session {one.session_id})")
+    if failed > LISTED_FAILURES:
+        context.note(f"{failed - LISTED_FAILURES:,} more failed; see {arguments.out}")
+    before = f" ({work.before:,} finished earlier)" if work.before else ""
+    render.print_text(
+        visible(
+            f"{work.finished - failed:,} of {total:,} prompts done, {failed:,} failed{before}; results: {arguments.out}"
+        )
+    )
     if status == errors.INTERRUPTED:
-        face.note("interrupted; the same command goes on from here")
+        context.note("interrupted; run the same command again to continue")
     elif failed:
-        face.note("the same command with --retry-failed asks those again that failed")
+        context.note("run the same command with --retry-failed to retry the failed prompts")

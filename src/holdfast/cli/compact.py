@@ -1,75 +1,74 @@
-"""`holdfast compact`: make a session's context smaller now, or undo that."""
+"""`holdfast compact`: compact the context of a session now, or undo the last compaction."""
 
 import click
-import msgspec
 
 from holdfast import config
-from holdfast.app import App
-from holdfast.assemble import open_engine
-from holdfast.cli import errors, face, render, signals
-from holdfast.cli.spinner import Spinner
+from holdfast.cli import context, errors, render, signals
+from holdfast.cli.progress import Spinner
+from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.engine import Engine
-from holdfast.engine.opening import Opening
-from holdfast.interop.visible import visible
+from holdfast.interop.documents.explanation import compaction_document
 from holdfast.model.event import Compacted, CompactionFailed
+from holdfast.model.sanitize import visible
 from holdfast.model.session import Session
+from holdfast.wiring.engine import open_engine
+from holdfast.wiring.store import App
 
 
 @click.command()
 @click.argument("ref")
-@click.option("--about", default="", metavar="TEXT", help="What matters most, for whoever writes the summary.")
-@click.option("--undo", is_flag=True, help="Show the model again what it was shown before the last compaction.")
-@face.json_option
+@click.option("--about", default="", metavar="TEXT", help="Focus the summary on this.")
+@click.option("--undo", is_flag=True, help="Undo the last compaction.")
+@context.json_option
 def compact(*, ref: str, about: str, undo: bool, as_json: bool) -> int:
-    """Make the context of a session smaller. The log stays whole, and so does the session's id."""
+    """Compact the context of a session. Its log and id stay the same."""
     if undo and about:
-        raise click.UsageError("--undo has nothing to be about")
-    return face.with_app(lambda app: _compact(app, ref, about, undo=undo, as_json=as_json))
+        raise click.UsageError("--about and --undo cannot be used together")
+    context.hide_secrets()
+    return context.with_app(lambda app: _compact(app, ref, about, undo=undo, as_json=as_json))
 
 
 async def _compact(app: App, ref: str, about: str, *, undo: bool, as_json: bool) -> int:
-    async with open_engine(app.database, app.settings, config.environment(), kind="compact") as engine:
-        opened = await engine.open(Opening(ref=ref))
-        face.tell_others(ref, opened)
+    async with open_engine(
+        app.database, app.settings, config.environment(), supervisor=app.supervisor, kind="compact"
+    ) as engine:
+        opened = await engine.open(OpenRequest(ref=ref))
+        context.note_ambiguous(ref, opened)
         work = (
             _undo(engine, opened.session, as_json=as_json)
             if undo
             else _do(engine, opened.session, about, as_json=as_json)
         )
-        return await signals.unless_signalled(work, engine.drain, engine.death)
+        return await signals.run_until_signalled(work, engine.drain, engine.death)
 
 
 async def _do(engine: Engine, session: Session, about: str, *, as_json: bool) -> int:
-    async with Spinner("summing up"):
+    async with Spinner("compacting"):
         event = await engine.compact(session.id, about)
     if as_json:
-        render.document(_document(session, event))
+        render.print_json(compaction_document(session, event))
     else:
-        render.out(visible(_told(session, event)))
+        render.print_text(visible(_summary(session, event)))
     return errors.DONE if isinstance(event, Compacted) else errors.FAILED
 
 
 async def _undo(engine: Engine, session: Session, *, as_json: bool) -> int:
     event = await engine.undo_compaction(session.id)
     if as_json:
-        render.document({"session_id": session.id, "epoch": event.epoch, "undone": True})
+        render.print_json(compaction_document(session, event))
     else:
-        render.out(f"{session.id} is back at epoch {event.epoch}; it is compacted again when it gets too long")
+        render.print_text(
+            f"Undid the compaction of {session.id} (epoch {event.epoch}). A full context is compacted again."
+        )
     return errors.DONE
 
 
-def _document(session: Session, event: Compacted | CompactionFailed) -> dict[str, object]:
-    done = isinstance(event, Compacted)
-    epoch = event.epoch if isinstance(event, Compacted) else session.summary.epoch
-    return {"session_id": session.id, "epoch": epoch, "compacted": done, **msgspec.to_builtins(event)}
-
-
-def _told(session: Session, event: Compacted | CompactionFailed) -> str:
+def _summary(session: Session, event: Compacted | CompactionFailed) -> str:
     if isinstance(event, CompactionFailed):
         return f"{session.id} was not compacted: {event.reason}"
     by = f" by {event.model}" if event.model else ""
-    failed = f"; {event.reason}" if event.reason else ""
+    reason = f"; {event.reason}" if event.reason else ""
     return (
-        f"{session.id} is at epoch {event.epoch}: {event.tokens_before:,} → {event.tokens_after:,} tokens "
-        f"({event.how}{by}, events up to {event.upto_seq}{failed}); 'holdfast compact --undo {session.id}' takes it back"
+        f"Compacted {session.id}: {event.tokens_before:,} → {event.tokens_after:,} tokens, epoch {event.epoch} "
+        f"({event.how}{by}, events up to {event.upto_seq}{reason}). Undo with: holdfast compact --undo {session.id}"
     )

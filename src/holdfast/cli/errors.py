@@ -1,4 +1,4 @@
-"""Our errors as the shell sees them. The one place where a code becomes an exit status."""
+"""Maps error codes to exit codes, and reports errors on standard error."""
 
 import sys
 
@@ -30,6 +30,7 @@ EXIT = {
     "io_failed": NOT_SAVED,
     "corrupt": FAILED,
     "unavailable": FAILED,
+    "login_failed": FAILED,
     "provider_failed": FAILED,
     "rate_limited": FAILED,
     "context_too_long": FAILED,
@@ -44,11 +45,11 @@ def exit_code(error: HoldfastError) -> int:
     return EXIT[error.code]
 
 
-def tell(code: str, message: str, *, as_json: bool) -> None:
-    """One sentence on standard error; with `--json`, the same as one JSON document."""
-    from holdfast.interop import shapes
-    from holdfast.interop.visible import one_line
+def report(code: str, message: str, *, as_json: bool) -> None:
+    """Print one line on standard error; with `--json`, one JSON document."""
+    from holdfast.interop import serialization
+    from holdfast.model.sanitize import one_line
 
     error = {"code": code, "message": message}
-    line = shapes.dump({"error": error}) if as_json else f"holdfast: {one_line(message)}"
+    line = serialization.dump({"error": error}) if as_json else f"holdfast: {one_line(message)}"
     print(line, file=sys.stderr, flush=True)

@@ -1,75 +1,98 @@
-"""`holdfast gateway`: what is connected, what could not be dealt with or delivered, and who may talk."""
+"""`holdfast gateway`: connections, dead letters and paired people."""
 
 import json
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import face, render
-from holdfast.engine.janitor import first_look
-from holdfast.identity import identity
-from holdfast.interop import shapes
-from holdfast.interop.visible import one_line, visible
+from holdfast.cli import context, render
+from holdfast.clock import format_local_time
+from holdfast.engine.liveness.janitor import assess_worker
+from holdfast.interop.serialization import format_time
 from holdfast.model.errors import NotFound
-from holdfast.store import inbox, outbox, people, platforms, workers
-from holdfast.store.inbox import Letter
-from holdfast.store.outbox import Delivery
+from holdfast.model.sanitize import one_line, visible
+from holdfast.model.text import counted
+from holdfast.process_lookup import current_identity
+from holdfast.store.repos import contacts, inbox, outbox, platforms, workers
+from holdfast.store.repos.inbox import InboundMessage
+from holdfast.store.repos.outbox import Delivery
 
 if TYPE_CHECKING:
-    from holdfast.app import App
     from holdfast.store.database import Transaction
+    from holdfast.wiring.store import App
 
 LISTED = 50
 
 
 @click.group()
 def gateway() -> None:
-    """Messaging platforms: their state, messages that are stuck, and people."""
+    """Manage messaging platforms."""
 
 
 @gateway.command()
-@face.json_option
+@context.json_option
 def status(*, as_json: bool) -> None:
-    """What is connected, since when, the last error, and how much waits."""
-    found = face.read(_look)
-    shown = _status(face.settings().gateway.platforms, found)
+    """Show connections, errors and queue lengths."""
+    found, delayed = context.with_app(
+        lambda app: app.database.read(
+            lambda tx: (_read_state(tx), outbox.list_delayed_chats(tx, app.clock.now(), LISTED))
+        )
+    )
+    shown = _status_documents(context.settings().gateway.platforms, found)
     if as_json:
-        render.document({"platforms": shown})
+        render.print_json({"platforms": shown, "delayed": [_delayed_document(one) for one in delayed]})
         return
     rows = [_row(one, found[0].get(str(one["name"]))) for one in shown]
-    render.table(["platform", "state", "since", "in", "out", "last error"], rows, stretch=5)
+    render.print_table(["platform", "state", "since", "inbound", "outbound", "last error"], rows, stretch=5)
+    for one in delayed:
+        count = counted(one.waiting, "message")
+        render.print_text(
+            visible(f"{one.platform}:{one.chat}: {count} delayed until {format_local_time(one.until)}: {one.reason}")
+        )
 
 
-def _row(shown: dict[str, object], known: platforms.Platform | None) -> list[str]:
-    errored = render.day(known.error_at) if known is not None and known.error_at is not None else ""
+def _delayed_document(one: outbox.DelayedChat) -> dict[str, object]:
+    return {
+        "platform": one.platform,
+        "chat": one.chat,
+        "until": format_time(one.until),
+        "reason": one.reason,
+        "waiting": one.waiting,
+    }
+
+
+def _row(shown: dict[str, object], known: platforms.PlatformRow | None) -> list[str]:
+    errored = format_local_time(known.error_at) if known is not None and known.error_at is not None else ""
     return [
         str(shown["name"]),
         str(shown["state"]),
-        render.day(known.since) if known is not None else "",
+        format_local_time(known.since) if known is not None else "",
         f"{shown['received']} received, {shown['waiting']} waiting, {shown['dead']} dead",
         f"{shown['to_send']} to send, {shown['unknown']} unknown, {shown['failed']} failed",
         f"{shown['error']} ({errored})" if shown["error"] and errored else str(shown["error"]),
     ]
 
 
-_Found = tuple[dict[str, platforms.Platform], dict[str, str], dict[tuple[str, str], int], dict[tuple[str, str], int]]
+_GatewayState = tuple[
+    dict[str, platforms.PlatformRow], dict[str, str], dict[tuple[str, str], int], dict[tuple[str, str], int]
+]
 
 
-def _look(tx: "Transaction") -> _Found:
-    known = {one.name: one for one in platforms.every(tx)}
-    ours, gone = identity(), {}
+def _read_state(tx: "Transaction") -> _GatewayState:
+    known = {one.name: one for one in platforms.list_all(tx)}
+    ours, gone = current_identity(), {}
     for one in known.values():
         worker = workers.get(tx, one.worker_id or "")
-        if worker is not None and (verdict := first_look(worker, ours)).state in ("dead", "ended"):
+        if worker is not None and (verdict := assess_worker(worker, ours)).state in ("dead", "ended"):
             gone[one.name] = verdict.evidence
-    waiting = {(name, state): count for name, state, count in inbox.depths(tx)}
-    sending = {(name, state): count for name, state, count in outbox.depths(tx)}
+    waiting = {(name, state): count for name, state, count in inbox.count_by_state(tx)}
+    sending = {(name, state): count for name, state, count in outbox.count_by_state(tx)}
     return known, gone, waiting, sending
 
 
-def _status(configured: object, found: _Found) -> list[dict[str, object]]:
+def _status_documents(configured: object, found: _GatewayState) -> list[dict[str, object]]:
     known, gone, waiting, sending = found
-    assert isinstance(configured, dict), "the settings hold a table"
+    assert isinstance(configured, dict), "the settings contain a table"
     shown = []
     for name in sorted({*known, *configured}):
         one = known.get(name)
@@ -79,10 +102,10 @@ def _status(configured: object, found: _Found) -> list[dict[str, object]]:
                 "name": name,
                 "configured": name in configured,
                 "state": state,
-                "since": shapes.time(one.since) if one else None,
+                "since": format_time(one.since) if one else None,
                 "worker_id": one.worker_id if one and name not in gone else None,
                 "error": gone.get(name) or (one.error if one else ""),
-                "error_at": shapes.time(one.error_at) if one else None,
+                "error_at": format_time(one.error_at) if one else None,
                 "received": one.received if one else 0,
                 "waiting": sum(waiting.get((name, kind), 0) for kind in ("waiting", "working")),
                 "dead": waiting.get((name, "dead"), 0),
@@ -95,47 +118,54 @@ def _status(configured: object, found: _Found) -> list[dict[str, object]]:
 
 
 @gateway.command()
-@click.option("--limit", type=click.IntRange(1, 10_000), default=LISTED, show_default=True, help="How many of each.")
-@face.json_option
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=LISTED, show_default=True, help="List at most this many of each."
+)
+@context.json_option
 def dead(*, limit: int, as_json: bool) -> None:
-    """Messages that could not be understood or dealt with, and replies that failed or may not have arrived."""
-    letters, deliveries = face.read(lambda tx: (inbox.dead(tx, limit), outbox.trouble(tx, limit)))
+    """List dead letters, inbound and outbound.
+
+    Inbound: messages that could not be read or handled. Outbound: replies that failed or whose delivery is unknown.
+    """
+    inbound, outbound = context.read(lambda tx: (inbox.list_dead(tx, limit), outbox.list_undelivered(tx, limit)))
     if as_json:
-        render.document({"in": [_letter(one) for one in letters], "out": [_delivery(one) for one in deliveries]})
+        render.print_json(
+            {"in": [_inbound_document(one) for one in inbound], "out": [_outbound_document(one) for one in outbound]}
+        )
         return
-    rows = [["in", one.id, one.platform, render.day(one.at), one.outcome, _payload(one)] for one in letters]
+    rows = [["in", one.id, one.platform, format_local_time(one.at), one.outcome, _payload_line(one)] for one in inbound]
     rows += [
-        ["out", one.id, one.platform, render.day(one.at), f"{one.state}: {one.error}", one.message.text]
-        for one in deliveries
+        ["out", one.id, one.platform, format_local_time(one.at), f"{one.state}: {one.error}", one.message.text]
+        for one in outbound
     ]
-    render.table(["way", "id", "platform", "when", "why", "what"], rows, stretch=5)
+    render.print_table(["direction", "id", "platform", "time", "reason", "content"], rows, stretch=5)
 
 
-def _payload(letter: Letter) -> str:
-    return one_line(str(json.loads(letter.payload))) if letter.payload else ""
+def _payload_line(message: InboundMessage) -> str:
+    return one_line(str(json.loads(message.payload))) if message.payload else ""
 
 
-def _letter(letter: Letter) -> dict[str, object]:
+def _inbound_document(message: InboundMessage) -> dict[str, object]:
     return {
-        "id": letter.id,
-        "platform": letter.platform,
-        "chat": letter.chat,
-        "message": letter.message,
-        "at": shapes.time(letter.at),
-        "attempts": letter.attempts,
-        "reason": letter.outcome,
-        "payload": json.loads(letter.payload) if letter.payload else "",
+        "id": message.id,
+        "platform": message.platform,
+        "chat": message.chat,
+        "message": message.message,
+        "at": format_time(message.at),
+        "attempts": message.attempts,
+        "reason": message.outcome,
+        "payload": json.loads(message.payload) if message.payload else "",
     }
 
 
-def _delivery(delivery: Delivery) -> dict[str, object]:
+def _outbound_document(delivery: Delivery) -> dict[str, object]:
     return {
         "id": delivery.id,
         "platform": delivery.platform,
         "chat": delivery.chat,
         "session_id": delivery.session_id,
         "turn_id": delivery.turn_id,
-        "at": shapes.time(delivery.at),
+        "at": format_time(delivery.at),
         "state": delivery.state,
         "doubts": delivery.doubts,
         "reason": delivery.error,
@@ -145,50 +175,50 @@ def _delivery(delivery: Delivery) -> dict[str, object]:
 
 @gateway.command()
 @click.argument("ids", metavar="ID...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that `holdfast gateway dead` lists.")
+@click.option("--all", "everything", is_flag=True, help="Retry everything that `holdfast gateway dead` lists.")
 def replay(*, ids: tuple[str, ...], everything: bool) -> None:
-    """Try again what could not be dealt with or delivered; a worker that serves the platform does it."""
+    """Retry dead letters. The worker that serves the platform processes them."""
     if bool(ids) == everything:
-        raise click.UsageError("give the ids that 'holdfast gateway dead' lists, or --all")
+        raise click.UsageError("give ids from 'holdfast gateway dead', or --all")
 
     def work(tx: "Transaction", app: "App") -> list[str]:
         at = app.clock.now()
-        every: list[Letter | Delivery] = [*inbox.dead(tx, 2**31), *outbox.trouble(tx, 2**31)]
+        every: list[InboundMessage | Delivery] = [*inbox.list_dead(tx, 2**31), *outbox.list_undelivered(tx, 2**31)]
         chosen = every if everything else [_find(tx, one) for one in ids]
         for one in chosen:
-            if isinstance(one, Letter):
+            if isinstance(one, InboundMessage):
                 inbox.replay(tx, one, at=at)
             else:
                 outbox.replay(tx, one, at=at)
         return [one.id for one in chosen]
 
-    for one in face.write(work):
-        render.out(f"{one} is tried again")
+    for one in context.write(work):
+        render.print_text(f"Queued {one} for retry")
 
 
-def _find(tx: "Transaction", ref: str) -> Letter | Delivery:
+def _find(tx: "Transaction", ref: str) -> InboundMessage | Delivery:
     delivery = outbox.find(tx, ref)
     if delivery is not None:
         return delivery
     try:
         return inbox.get(tx, ref)
     except NotFound as e:
-        raise NotFound(f"neither the inbox nor the outbox has a message {ref}") from e
+        raise NotFound(f"no message {ref} in the inbox or the outbox") from e
 
 
 @gateway.command()
 @click.argument("code")
 def pair(*, code: str) -> None:
-    """Let the person in who was given CODE."""
-    person = face.write(lambda tx, app: people.let_in(tx, code, at=app.clock.now()))
-    render.out(visible(f"{person.name or person.person} may talk on {person.platform} from now on"))
+    """Approve the person who received pairing code CODE."""
+    person = context.write(lambda tx, app: contacts.approve(tx, code, at=app.clock.now()))
+    render.print_text(visible(f"Approved {person.name or person.person} on {person.platform}"))
 
 
 @gateway.command("people")
-@face.json_option
+@context.json_option
 def people_(*, as_json: bool) -> None:
-    """People who were let in with a code, and strangers who have one."""
-    found = face.read(people.every)
+    """List approved people and open pairing codes."""
+    found = context.read(contacts.list_all)
     if as_json:
         shown = [
             {
@@ -196,20 +226,20 @@ def people_(*, as_json: bool) -> None:
                 "person": one.person,
                 "name": one.name,
                 "state": one.state,
-                "at": shapes.time(one.at),
+                "at": format_time(one.at),
             }
             for one in found
         ]
-        render.document({"people": shown})
+        render.print_json({"people": shown})
         return
-    rows = [[one.platform, one.person, one.state, render.day(one.at), one.name] for one in found]
-    render.table(["platform", "person", "state", "since", "name"], rows, stretch=4)
+    rows = [[one.platform, one.person, one.state, format_local_time(one.at), one.name] for one in found]
+    render.print_table(["platform", "person", "state", "since", "name"], rows, stretch=4)
 
 
 @gateway.command()
 @click.argument("platform")
 @click.argument("person")
 def unpair(*, platform: str, person: str) -> None:
-    """Let a person in no longer. Those whom the settings name stay."""
-    face.write(lambda tx, app: people.turn_out(tx, platform, person))
-    render.out(visible(f"{person} may no longer talk on {platform}"))
+    """Revoke the pairing of a person. People in `allow` keep access."""
+    context.write(lambda tx, app: contacts.revoke(tx, platform, person))
+    render.print_text(visible(f"Revoked {person} on {platform}"))

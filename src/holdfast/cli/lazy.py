@@ -1,4 +1,4 @@
-"""A group of commands whose modules are loaded when they are used."""
+"""A command group that imports the module of a command only when that command is used."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -7,10 +7,10 @@ import click
 
 
 class LazyGroup(click.Group):
-    """`lazy` says where each command is, as `module:name`, in the order of the help."""
+    """`lazy` maps each command to `module:name`, in the order of the help."""
 
     def __init__(self, *args: object, lazy: Mapping[str, str], **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type] # click's own parameters, passed on
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type] # click's own parameters
         self._lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -1,16 +1,17 @@
-"""The root of the command line: the global options, the table of commands, and the one place that handles errors."""
+"""The root command: global options, the table of commands, and the one place that turns errors into exit codes."""
 
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from holdfast import __version__
 from holdfast.cli import errors, render
-from holdfast.cli.face import Face
+from holdfast.cli.context import CliContext
 from holdfast.cli.lazy import LazyGroup
 from holdfast.model.errors import HoldfastError
 
@@ -20,26 +21,30 @@ COMMANDS = {
     "chat": "chat.command:chat",
     "run": "run:run",
     "serve": "serve:serve",
-    "sessions": "sessions:sessions",
-    "why": "liveness:why",
+    "sessions": "sessions.list:sessions",
+    "why": "workers:why",
+    "questions": "questions:questions",
     "ps": "ps:ps",
     "compact": "compact:compact",
     "gateway": "gateway:gateway",
     "cron": "cron:cron",
     "batch": "batch:batch",
     "broker": "broker:broker",
-    "workers": "liveness:workers_",
-    "janitor": "liveness:janitor",
-    "backup": "copies:backup",
-    "restore": "copies:restore",
-    "migrate": "copies:migrate",
+    "mcp": "mcp:mcp",
+    "workers": "workers:workers_",
+    "janitor": "workers:janitor",
+    "backup": "store:backup",
+    "restore": "store:restore",
+    "migrate": "store:migrate",
     "doctor": "doctor:doctor",
     "torture": "torture:torture_",
     "model": "model:model",
+    "mcp-login": "mcp_login:mcp_login",
+    "mcp-logout": "mcp_login:mcp_logout",
 }
 
 OWN_OPTIONS = ("-h", "--help", "--version")
-"""What `holdfast` itself takes beside --home; `holdfast --resume` is `holdfast chat --resume`."""
+"""Options of `holdfast` itself besides --home. Any other option belongs to the chat: `holdfast --resume` is `holdfast chat --resume`."""
 
 
 @click.group(
@@ -52,13 +57,13 @@ OWN_OPTIONS = ("-h", "--help", "--version")
     "--home",
     metavar="DIR",
     type=click.Path(path_type=Path, readable=False),
-    help="Where everything is kept; HOLDFAST_HOME does the same. May stand anywhere on the line. [~/.holdfast]",
+    help="Directory for all data. Overrides HOLDFAST_HOME. Accepted anywhere on the command line. [~/.holdfast]",
 )
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, home: Path | None) -> object:
-    """An AI agent whose sessions survive anything."""
-    ctx.obj = Face(home)
+    """An AI agent whose sessions survive kill -9, power loss and full disks."""
+    ctx.obj = CliContext(home, owns_process=ctx.obj is not None)
     if ctx.invoked_subcommand is None:
         from holdfast.cli.chat.command import chat
 
@@ -66,44 +71,48 @@ def cli(ctx: click.Context, home: Path | None) -> object:
     return None
 
 
-def _open_closed() -> None:
-    """A daemon may have closed standard streams. A file of ours must not take their numbers, nor a word to them fail."""
+def _replace_closed_streams() -> None:
+    """Open /dev/null for standard streams that a daemon closed, so that no file gets their descriptors and no write fails."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - stays open
 
 
-def main(args: Sequence[str]) -> int:
-    """Run one command line; its exit status. Every failure we can name ends as one sentence on standard error."""
+def main(args: Sequence[str], *, owns_process: bool = False) -> int:
+    """Run one command line and return its exit status. Every known failure is reported as one line on standard error.
+
+    `owns_process` says that this process only runs this command, so its environment may be changed.
+    """
     as_json = "--json" in args
-    _open_closed()
-    # Whatever a model or a tool wrote can be printed, in any locale.
+    _replace_closed_streams()
+    # Text from a model or a tool must be printable in any locale.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # they are text files here
     try:
-        status = cli.main(_in_order(args), prog_name="holdfast", standalone_mode=False)
+        options: dict[str, Any] = {"obj": owns_process} if owns_process else {}
+        status = cli.main(_normalize(args), prog_name="holdfast", standalone_mode=False, **options)
         render.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         return errors.INTERRUPTED
     except click.UsageError as e:
-        errors.tell("invalid", _usage(e), as_json=as_json)
+        errors.report("invalid", _usage_message(e), as_json=as_json)
         return errors.USAGE
     except HoldfastError as e:
-        errors.tell(e.code, str(e), as_json=as_json)
+        errors.report(e.code, str(e), as_json=as_json)
         return errors.exit_code(e)
-    except BrokenPipeError:  # the reader has what it wanted
-        render.give_up()
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
+        render.discard_output()
         return errors.FAILED
     except Exception:
-        log.exception("holdfast %s failed in a way nobody thought of", " ".join(args[:2]))
+        log.exception("internal error in holdfast %s", " ".join(args[:2]))
         raise
     return status if isinstance(status, int) else errors.DONE
 
 
-def _in_order(args: Sequence[str]) -> list[str]:
-    """`--home DIR` to the front, so that it may stand behind the command too, and `--json` behind the command that it is for.
+def _normalize(args: Sequence[str]) -> list[str]:
+    """Move `--home DIR` to the front and a leading `--json` to the end, so that both may come before or after the command.
 
-    Other options without a command are the chat's. Nothing behind `--` is touched.
+    A line that begins with any other option belongs to `chat`. Nothing after `--` is changed.
     """
     end = args.index("--") if "--" in args else len(args)
     front: list[str] = []
@@ -123,6 +132,6 @@ def _in_order(args: Sequence[str]) -> list[str]:
     return [*front, *rest, *args[end:]]
 
 
-def _usage(error: click.UsageError) -> str:
-    help_of = error.ctx.command_path if error.ctx else "holdfast"
-    return f"{error.format_message().rstrip('.')}; see '{help_of} --help'"
+def _usage_message(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx else "holdfast"
+    return f"{error.format_message().rstrip('.')}; see '{command} --help'"

@@ -1,29 +1,36 @@
-"""`holdfast model`: the models that run inside Holdfast, and their files."""
+"""`holdfast model`: embedded models and their files."""
 
 import click
 
-from holdfast.cli import face, render
-from holdfast.providers import models
+from holdfast.cli import context, render
+from holdfast.cli.progress import show_progress
+from holdfast.providers.local import download, models
 
 
 @click.group()
 def model() -> None:
-    """Models that run on this machine, inside Holdfast."""
+    """Manage embedded models."""
 
 
 @model.command("list")
-@face.json_option
+@context.json_option
 def list_(as_json: bool) -> None:
-    """The models known by name, and the files that are here."""
-    found = models.list_models(face.settings().home)
+    """List known models and downloaded files."""
+    found = models.list_models(context.settings().home)
     if as_json:
-        render.document({"models": [_shape(item) for item in found]})
+        render.print_json({"models": [_shape(item) for item in found]})
         return
     rows = [
-        [item.name, render.size(item.size), str(item.path or "not here"), item.licence, str(item.context or "")]
+        [
+            item.name,
+            render.format_size(item.size),
+            str(item.path or "not downloaded"),
+            item.licence,
+            str(item.context or ""),
+        ]
         for item in found
     ]
-    render.table(["name", "size", "file", "licence", "context"], rows, stretch=2)
+    render.print_table(["name", "size", "file", "licence", "context"], rows, stretch=2)
 
 
 def _shape(item: models.ModelFile) -> dict[str, object]:
@@ -34,7 +41,7 @@ def _shape(item: models.ModelFile) -> dict[str, object]:
 @model.command()
 @click.argument("name")
 def pull(name: str) -> None:
-    """Fetch the file of a model, checked by its hash."""
-    with render.progress(f"fetching {name}") as update:
-        path = models.pull(face.settings().home, name, update)
-    render.out(f"{name} is at {path}; use it as local:{name}")
+    """Download a model and verify its hash."""
+    with show_progress(f"downloading {name}") as update:
+        path = download.pull(context.settings().home, name, update)
+    render.print_text(f"Downloaded {name} to {path}. Use it as model local:{name}.")

@@ -1,63 +1,51 @@
-"""What commands print: JSON, tables, marked text and progress. Colours and boxes are for terminals only.
+"""Output of commands: JSON, tables and highlighted text. Colours are for terminals only.
 
-Stored text goes through `visible`: what a model or a tool wrote never steers the terminal.
+Stored text goes through `visible`, so that text from a model or a tool cannot control the terminal.
 """
 
 import os
-import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from holdfast.interop import shapes
-from holdfast.interop.visible import one_line, visible
-from holdfast.model.times import moment
-from holdfast.store import private
+from holdfast.interop import serialization
+from holdfast.model.sanitize import one_line, visible
+from holdfast.store import atomic_file
 
-Update = Callable[[int, int], None]
 Mark = tuple[int, int]
-PATIENCE_SECONDS = 0.5
-"""How long work may take before a progress bar appears."""
 
 
-def out(text: str, *, end: str = "\n") -> None:
-    """Print to standard output. What cannot be printed is not passed off as printed: raises NotSaved."""
+def print_text(text: str, *, end: str = "\n") -> None:
+    """Print to standard output. Raises NotSaved if it cannot be written."""
     try:
         sys.stdout.write(text + end)
     except BrokenPipeError:
         raise
     except OSError as e:
-        give_up()
-        raise private.translate(e, "standard output") from e
+        discard_output()
+        raise atomic_file.translate(e, "standard output") from e
 
 
 def flush() -> None:
-    """Make sure that what was printed has left; see `out`."""
+    """Flush standard output. Raises NotSaved if it cannot be written."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as e:
-        give_up()
-        raise private.translate(e, "standard output") from e
+        discard_output()
+        raise atomic_file.translate(e, "standard output") from e
 
 
-def give_up() -> None:
-    """Stop printing: nobody reads, or nothing can be written. Python would complain once more at its end."""
+def discard_output() -> None:
+    """Redirect standard output to /dev/null after a failed write; otherwise Python fails again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def document(value: object) -> None:
-    out(shapes.dump(value, indent=2 if sys.stdout.isatty() else None))
+def print_json(value: object) -> None:
+    print_text(serialization.dump(value, indent=2 if sys.stdout.isatty() else None))
 
 
-def day(at: int) -> str:
-    """An instant in the person's own time zone."""
-    return f"{moment(at).astimezone():%Y-%m-%d %H:%M}"
-
-
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     value = float(count)
     for unit in ("bytes", "KB", "MB"):
         if value < 1000:
@@ -66,22 +54,28 @@ def size(count: int) -> str:
     return f"{value:.1f} GB"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int) -> None:
-    """A table: in a terminal cut to its width, else whole. `stretch` is the column that gives way, and only that one."""
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int) -> None:
+    """Print a table. In a terminal, only the column `stretch` is cut so that the table fits."""
     cells = [list(columns), *([one_line(cell) for cell in row] for row in rows)]
     if sys.stdout.isatty():
-        others = sum(max(map(wide, column)) + 2 for n, column in enumerate(zip(*cells, strict=True)) if n != stretch)
-        room = max(shutil.get_terminal_size().columns - others, 10)
+        fixed = sum(
+            max(map(display_width, column)) + 2 for n, column in enumerate(zip(*cells, strict=True)) if n != stretch
+        )
+        import shutil  # it loads the compression libraries
+
+        room = max(shutil.get_terminal_size().columns - fixed, 10)
         for row in cells:
-            row[stretch] = cut(row[stretch], room)
-    widths = [max(map(wide, column)) for column in zip(*cells, strict=True)]
+            row[stretch] = truncate(row[stretch], room)
+    widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
     for number, row in enumerate(cells):
-        line = "  ".join(cell + " " * (width - wide(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
-        out(line if number else strong(line))
+        line = "  ".join(
+            cell + " " * (width - display_width(cell)) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        print_text(line if number else bold(line))
 
 
-def wide(text: str) -> int:
-    """How many columns of a terminal the text takes: a Chinese character takes two, an accent none."""
+def display_width(text: str) -> int:
+    """The width of a text in terminal columns: a Chinese character takes two, an accent none."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -89,75 +83,30 @@ def wide(text: str) -> int:
     return cell_len(text)
 
 
-def cut(text: str, room: int) -> str:
-    if wide(text) <= room:
+def truncate(text: str, room: int) -> str:
+    if display_width(text) <= room:
         return text
-    while wide(text) >= room:
-        text = text[: -max(1, (wide(text) - room) // 2)]
+    while display_width(text) >= room:
+        text = text[: -max(1, (display_width(text) - room) // 2)]
     return text.rstrip() + "…"
 
 
-def strong(text: str) -> str:
+def bold(text: str) -> str:
     return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() else text
 
 
-def faint(text: str) -> str:
+def dim(text: str) -> str:
     return f"\x1b[2m{text}\x1b[0m" if sys.stdout.isatty() else text
 
 
-def marked(text: str, marks: Sequence[Mark]) -> str:
-    """The text on one line with the marked places brought out."""
+def highlight(text: str, marks: Sequence[Mark]) -> str:
+    """The text on one line, with the matches in bold."""
     pieces, at = [], 0
     for start, end in marks:
-        pieces += [_flat(text[at:start]), strong(_flat(text[start:end]))]
+        pieces += [_flatten(text[at:start]), bold(_flatten(text[start:end]))]
         at = end
-    return "".join([*pieces, _flat(text[at:])])
+    return "".join([*pieces, _flatten(text[at:])])
 
 
-def _flat(text: str) -> str:
+def _flatten(text: str) -> str:
     return visible(text.replace("\n", " ").replace("\t", " "))
-
-
-@contextmanager
-def progress(what: str) -> Iterator[Update]:
-    """A bar on standard error, if that is a terminal and the work takes a while."""
-    with _bar() as bar:
-        yield lambda done, total: bar.update(what, done, total)
-
-
-@contextmanager
-def stages() -> Iterator[Callable[[str, int, int], None]]:
-    """As `progress`, for work that says itself what it is doing."""
-    with _bar() as bar:
-        yield bar.update
-
-
-@contextmanager
-def _bar() -> "Iterator[_Bar]":
-    bar = _Bar()
-    try:
-        yield bar
-    finally:
-        bar.close()
-
-
-class _Bar:
-    WIDTH = 30
-
-    def __init__(self) -> None:
-        self._is_wanted = sys.stderr.isatty()
-        self._since = time.monotonic()
-        self._shown = ""
-
-    def update(self, what: str, done: int, total: int) -> None:
-        if not self._is_wanted or time.monotonic() - self._since < PATIENCE_SECONDS:
-            return
-        share = min(done / total, 1) if total else 1
-        line = f"{what} {'█' * round(share * self.WIDTH):░<{self.WIDTH}} {share:4.0%}"
-        if line != self._shown:
-            self._shown = line
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

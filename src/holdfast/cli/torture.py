@@ -1,4 +1,4 @@
-"""`holdfast torture`: the crash suite, on the user's own machine and kind of store."""
+"""`holdfast torture`: run the crash tests on this machine and kind of store."""
 
 import asyncio
 import secrets
@@ -7,89 +7,95 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.app import at_home
-from holdfast.cli import errors, face, render, signals
-from holdfast.cli.spinner import Spinner
+from holdfast.cli import context, errors, render, signals
+from holdfast.cli.progress import Spinner
 from holdfast.clock import SystemClock
-from holdfast.interop.visible import visible
 from holdfast.model.errors import NotFound
-from holdfast.torture.opening import Scratch, scratch
-from holdfast.torture.outcome import Outcome
-from holdfast.torture.torture import ROUNDS, TRIALS, attempt
+from holdfast.model.sanitize import visible
+from holdfast.torture.result import TrialResult
+from holdfast.torture.scratch_store import ScratchStores, scratch_stores
+from holdfast.torture.torture import ROUNDS, TRIALS, run_trial
+from holdfast.wiring.store import resolve_store_url
 
 COLUMNS = ["trial", "tried", "lost", "doubled", "leaked", "seconds", ""]
 
 
 @click.command("torture")
 @click.option(
-    "--store", metavar="URL", help="Beside which store: sqlite:///path or postgresql://… [the one that is set]"
+    "--store",
+    metavar="URL",
+    help="Create the test store next to this one: sqlite:///path or postgresql://… [the configured store]",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Choose as the run with this seed did. [any]")
+@click.option("--seed", type=click.IntRange(min=0), help="Repeat the run with this seed. [random]")
 @click.option(
-    "--rounds", type=click.IntRange(min=1, max=100_000), default=ROUNDS, help=f"How long it goes on. [{ROUNDS}]"
+    "--rounds",
+    type=click.IntRange(min=1, max=100_000),
+    default=ROUNDS,
+    help=f"Run this many rounds of each trial. [{ROUNDS}]",
 )
-@face.json_option
+@context.json_option
 def torture_(*, store: str | None, seed: int | None, rounds: int, as_json: bool) -> int:
-    """Kill processes in the middle of everything, on a store of its own beside yours, and see what is lost.
+    """Run the crash tests on this machine.
 
+    Kills processes while they write to a test store next to yours, and reports lost or duplicated data.
     Your own store is neither read nor written.
     """
-    url = at_home(face.settings(), store)
-    _refuse_nowhere(store, url)
+    url = resolve_store_url(context.settings(), store)
+    _require_directory(store, url)
     seed = secrets.randbelow(1_000_000) if seed is None else seed
-    outcomes: list[Outcome] = []
-    with scratch(url) as made:
+    results: list[TrialResult] = []
+    with scratch_stores(url) as stores:
         if not as_json:
-            render.out(visible(f"In {made.where}, removed afterwards; your own store is not touched. Seed {seed}."))
+            render.print_text(
+                visible(f"Testing in {stores.where} (removed afterwards); your store is not touched. Seed: {seed}")
+            )
             render.flush()
-        status = asyncio.run(_torture(made, seed, rounds, outcomes))
+        status = asyncio.run(_torture(stores, seed, rounds, results))
     if status == errors.INTERRUPTED:
-        face.note("interrupted; what was made for it is removed")
+        context.note("interrupted; the test store was removed")
     elif as_json:
-        render.document(_document(made, seed, rounds, outcomes))
+        render.print_json(_document(stores, seed, rounds, results))
     else:
-        _report(outcomes, seed, rounds)
+        _report(results, seed, rounds)
     return status
 
 
-def _refuse_nowhere(given: str | None, url: str) -> None:
-    """Raise NotFound for a folder that was asked for and is not there: another disk would be tried than the one that is meant."""
+def _require_directory(given: str | None, url: str) -> None:
+    """Raise NotFound if the requested directory does not exist: the test would run on another disk than intended."""
     folder = Path(url.removeprefix("sqlite:///")).parent
     if given is not None and url.startswith("sqlite:///") and not folder.is_dir():
-        advice = (
-            "" if folder.is_absolute() else "; a path that begins at the root has four slashes: sqlite:////mnt/x.db"
-        )
-        raise NotFound(f"there is no folder {folder}{advice}")
+        advice = "" if folder.is_absolute() else "; an absolute path needs four slashes: sqlite:////mnt/x.db"
+        raise NotFound(f"directory {folder} does not exist{advice}")
 
 
-async def _torture(made: Scratch, seed: int, rounds: int, outcomes: list[Outcome]) -> int:
+async def _torture(stores: ScratchStores, seed: int, rounds: int, results: list[TrialResult]) -> int:
     async def go() -> int:
         for name in TRIALS:
             async with Spinner(name):
-                outcomes.append(await attempt(name, made, SystemClock(), seed=seed, rounds=rounds))
-        return errors.DONE if all(one.ok for one in outcomes) else errors.FAILED
+                results.append(await run_trial(name, stores, SystemClock(), seed=seed, rounds=rounds))
+        return errors.DONE if all(one.ok for one in results) else errors.FAILED
 
-    return await signals.unless_signalled(go(), _at_once)
-
-
-async def _at_once() -> None:
-    """Nothing is to be finished first."""
+    return await signals.run_until_signalled(go(), _no_drain)
 
 
-def _report(outcomes: list[Outcome], seed: int, rounds: int) -> None:
-    render.table(COLUMNS, [_row(one) for one in outcomes], stretch=6)
-    for one in outcomes:
+async def _no_drain() -> None:
+    """Stop at once: a trial has nothing to finish."""
+
+
+def _report(results: list[TrialResult], seed: int, rounds: int) -> None:
+    render.print_table(COLUMNS, [_row(one) for one in results], stretch=6)
+    for one in results:
         for finding in one.findings:
-            render.out(visible(f"{one.name}: {finding}"))
+            render.print_text(visible(f"{one.name}: {finding}"))
         if one.broken:
-            render.out(visible(f"{one.name} could not be finished: {one.broken}"))
-    if all(one.ok for one in outcomes):
-        render.out("Nothing was lost, doubled or leaked.")
+            render.print_text(visible(f"{one.name} did not finish: {one.broken}"))
+    if all(one.ok for one in results):
+        render.print_text("Nothing was lost, doubled or leaked.")
     else:
-        render.out(f"Not as promised. To try the same again: holdfast torture --seed {seed} --rounds {rounds}")
+        render.print_text(f"Failed. Repeat this run with: holdfast torture --seed {seed} --rounds {rounds}")
 
 
-def _row(one: Outcome) -> list[str]:
+def _row(one: TrialResult) -> list[str]:
     if one.skipped:
         return [one.name, "skipped", "", "", "", "", one.skipped]
     tried = ", ".join(
@@ -99,11 +105,11 @@ def _row(one: Outcome) -> list[str]:
     return [one.name, tried, *counts, f"{one.seconds:.1f}", "broken" if one.broken else one.note]
 
 
-def _document(made: Scratch, seed: int, rounds: int, outcomes: list[Outcome]) -> dict[str, object]:
-    trials = [{**msgspec.to_builtins(one), "seconds": round(one.seconds, 3), "ok": one.ok} for one in outcomes]
+def _document(stores: ScratchStores, seed: int, rounds: int, results: list[TrialResult]) -> dict[str, object]:
+    trials = [{**msgspec.to_builtins(one), "seconds": round(one.seconds, 3), "ok": one.ok} for one in results]
     return {
-        "ok": all(one.ok for one in outcomes),
-        "where": made.where,
+        "ok": all(one.ok for one in results),
+        "where": stores.where,
         "seed": seed,
         "rounds": rounds,
         "trials": trials,

@@ -1,1 +1,1 @@
-"""The dashboard: pages for people, rendered on the server, that show every session and let one act on it."""
+"""The dashboard: server-rendered pages that show every session and offer actions on it."""

@@ -1,4 +1,4 @@
-"""The routes of the dashboard, who may use them, and what a browser is told about every page."""
+"""The dashboard as an ASGI application: routes, authentication and security headers."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -14,9 +14,21 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from holdfast.dashboard import deeds, health, listing, live, machines, mail, pages, session, space, times
-from holdfast.dashboard.desk import Desk
-from holdfast.dashboard.door import FIELD, HEADER, VISIT, Door, Visitor, is_from_elsewhere
+from holdfast.dashboard import (
+    actions,
+    gateways,
+    health,
+    live,
+    questions,
+    runtime,
+    schedules,
+    session,
+    sessions,
+    space,
+    templating,
+)
+from holdfast.dashboard.auth import CSRF_FIELD, CSRF_HEADER, LOGIN_LIFETIME, BrowserLogin, LoginAuth, is_cross_site
+from holdfast.dashboard.context import DashboardContext
 from holdfast.model.errors import Conflict, HoldfastError, Invalid, NotFound, NotSaved, Unavailable
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -28,69 +40,71 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (Unavailable, 503),
     (HoldfastError, 500),
 )
-"""The first kind that fits decides."""
-POLICY = (
+"""HTTP statuses of errors; the first matching class decides."""
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
-    "content-security-policy": POLICY,
+    "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
-TYPES = {".js": "text/javascript", ".css": "text/css", ".woff2": "font/woff2", ".svg": "image/svg+xml"}
-MAX_FORM = 2**20
-INSIDE = re.compile(r"/(\?.*|ui/(?!login\b|logout\b).*)?")
-"""Where one may be led after a login: pages, and never elsewhere."""
+MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".woff2": "font/woff2", ".svg": "image/svg+xml"}
+MAX_FORM_BYTES = 2**20
+LOGIN_TARGETS = re.compile(r"/(\?.*|ui/(?!login\b|logout\b).*)?")
+"""Where a login may redirect to: pages of the dashboard only."""
 
-GETS: list[tuple[str, Handler]] = [
-    ("/", listing.sessions),
-    ("/ui/census", listing.counts),
-    ("/ui/live", live.stream),
-    ("/ui/s/{id}", session.show),
-    ("/ui/s/{id}/older", session.older),
-    ("/ui/s/{id}/why", session.why),
-    ("/ui/s/{id}/raw/{seq:int}", session.raw),
-    ("/ui/s/{id}/image/{seq:int}/{number:int}", session.image),
-    ("/ui/s/{id}/export", session.export),
-    ("/ui/space", space.show),
-    ("/ui/space/data", space.data),
-    ("/ui/space/day", space.day),
-    ("/ui/processes", machines.processes),
-    ("/ui/processes/{id}", machines.output),
-    ("/ui/workers", machines.workers),
-    ("/ui/gateways", mail.gateways),
-    ("/ui/dead", mail.dead),
-    ("/ui/cron", times.cron),
-    ("/ui/health", health.show),
-    ("/ui/health/charts", health.charts),
-    ("/ui/fleet", machines.fleet),
+GET_ROUTES: list[tuple[str, Handler]] = [
+    ("/", sessions.show_sessions),
+    ("/ui/census", sessions.show_counts),
+    ("/ui/live", live.stream_updates),
+    ("/ui/s/{id}", session.show_session),
+    ("/ui/s/{id}/older", session.show_older),
+    ("/ui/s/{id}/why", session.explain_session),
+    ("/ui/s/{id}/raw/{seq:int}", session.send_raw),
+    ("/ui/s/{id}/image/{seq:int}/{number:int}", session.send_image),
+    ("/ui/s/{id}/export", session.export_session),
+    ("/ui/space", space.show_space),
+    ("/ui/space/data", space.send_sessions),
+    ("/ui/space/day", space.send_day),
+    ("/ui/questions", questions.show_questions),
+    ("/ui/questions/count", questions.send_count),
+    ("/ui/processes", runtime.show_processes),
+    ("/ui/processes/{id}", runtime.show_output),
+    ("/ui/workers", runtime.show_workers),
+    ("/ui/gateways", gateways.show_gateways),
+    ("/ui/dead", gateways.show_dead_letters),
+    ("/ui/cron", schedules.show_schedules),
+    ("/ui/health", health.show_health),
+    ("/ui/health/charts", health.send_charts),
+    ("/ui/fleet", runtime.show_fleet),
 ]
-POSTS: list[tuple[str, Handler]] = [
-    ("/ui/new", deeds.begin),
-    ("/ui/s/{id}/{deed:str}", deeds.do),
-    ("/ui/processes/{id}/stop", machines.stop),
-    ("/ui/workers/sweep", machines.sweep),
-    ("/ui/gateways/pair", mail.pair),
-    ("/ui/gateways/unpair", mail.unpair),
-    ("/ui/dead/replay", mail.replay),
-    ("/ui/cron/add", times.add),
-    ("/ui/cron/{id}/run", times.run),
-    ("/ui/cron/{id}/remove", times.remove),
+POST_ROUTES: list[tuple[str, Handler]] = [
+    ("/ui/new", actions.start_session),
+    ("/ui/s/{id}/{action:str}", actions.run_action),
+    ("/ui/processes/{id}/stop", runtime.stop_process),
+    ("/ui/workers/sweep", runtime.sweep_workers),
+    ("/ui/gateways/pair", gateways.pair),
+    ("/ui/gateways/unpair", gateways.unpair),
+    ("/ui/dead/replay", gateways.replay),
+    ("/ui/cron/add", schedules.add_schedule),
+    ("/ui/cron/{id}/run", schedules.run_schedule),
+    ("/ui/cron/{id}/remove", schedules.remove_schedule),
 ]
 
 
 class Dashboard:
-    """The pages as one application. What they cannot name escapes: whoever stands before them answers it."""
+    """All pages as one application. Errors other than HoldfastError escape to the caller."""
 
-    def __init__(self, desk: Desk, door: Door) -> None:
-        self.state = desk
-        self._door = door
-        routes = [Route(path, handler, methods=["GET"]) for path, handler in GETS]
-        routes += [Route(path, handler, methods=["POST"]) for path, handler in POSTS]
+    def __init__(self, context: DashboardContext, auth: LoginAuth) -> None:
+        self.state = context
+        self._auth = auth
+        routes = [Route(path, handler, methods=["GET"]) for path, handler in GET_ROUTES]
+        routes += [Route(path, handler, methods=["POST"]) for path, handler in POST_ROUTES]
         self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,7 +113,7 @@ class Dashboard:
 
         started = False
 
-        async def protected(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
@@ -109,77 +123,81 @@ class Dashboard:
             await send(message)
 
         try:
-            answer = await self._answer(request)
-            await (answer or self._router)(scope, receive, protected)
+            response = await self._handle_outside_pages(request)
+            await (response or self._router)(scope, receive, send_with_headers)
         except (HoldfastError, HTTPException) as e:
-            if started:  # too late for another answer: the connection is cut, and the page tries again
+            if started:  # too late for another response: the connection is closed, and the page retries
                 raise
-            failed = self._failed(request, e) if isinstance(e, HoldfastError) else _nothing(request, e)
-            await failed(scope, receive, protected)
+            failed = self._error_response(request, e) if isinstance(e, HoldfastError) else _not_found_page(request, e)
+            await failed(scope, receive, send_with_headers)
 
-    async def _answer(self, request: Request) -> Response | None:
-        """What is answered at the door; None for one who may go in."""
+    async def _handle_outside_pages(self, request: Request) -> Response | None:
+        """Handle static files, login, logout and rejections. Returns None if the request may proceed to its page."""
         path = request.url.path
         if path.startswith("/ui/static/"):
             return static_file(path.removeprefix("/ui/static/"))
-        visitor = await self._door.visitor(request.cookies, self.state.now)
-        request.scope["holdfast.visitor"] = visitor
+        login = await self._auth.authenticate(request.cookies, self.state.now)
+        request.scope["holdfast.login"] = login
         if path == "/ui/login":
             return await self._login(request)
-        if visitor is None:
-            return _turned_away(request)
-        request.scope["holdfast.lasts"] = partial(self._lasts, visitor)
+        if login is None:
+            return _redirect_to_login(request)
+        request.scope["holdfast.is_active"] = partial(self._is_active, login)
         if request.method == "POST":
-            form = await _form(request)
-            token = request.headers.get(HEADER) or form.get(FIELD, "")
-            if is_from_elsewhere(request.headers) or not self._door.allows(visitor, token):
-                return pages.page(
-                    request, "error.html", status=403, what="This form is not from here, or too old.", code="csrf"
+            form = await _read_form(request)
+            token = request.headers.get(CSRF_HEADER) or form.get(CSRF_FIELD, "")
+            if is_cross_site(request.headers) or not self._auth.is_valid_token(login, token):
+                return templating.page_response(
+                    request,
+                    "error.html",
+                    status=403,
+                    message="Invalid or expired form. Reload the page and try again.",
+                    code="csrf",
                 )
             request.scope["holdfast.form"] = form
             if path == "/ui/logout":
-                await self._door.leave(visitor, self.state.now)
-                away = RedirectResponse("/ui/login", 303)
-                away.delete_cookie(self._door.cookie, path="/", httponly=True, samesite="strict")
-                away.headers["clear-site-data"] = '"cache"'
-                return away
+                await self._auth.log_out(login, self.state.now)
+                response = RedirectResponse("/ui/login", 303)
+                response.delete_cookie(self._auth.cookie, path="/", httponly=True, samesite="strict")
+                response.headers["clear-site-data"] = '"cache"'
+                return response
         return None
 
-    async def _lasts(self, visitor: Visitor) -> bool:
-        return await self._door.lasts(visitor, self.state.now)
+    async def _is_active(self, login: BrowserLogin) -> bool:
+        return await self._auth.is_active(login, self.state.now)
 
     async def _login(self, request: Request) -> Response:
         target = request.query_params.get("next", "/")
-        target = target if INSIDE.fullmatch(target) else "/"
+        target = target if LOGIN_TARGETS.fullmatch(target) else "/"
         if request.method in ("GET", "HEAD"):
-            if pages.visitor_of(request) is not None:
+            if templating.get_login(request) is not None:
                 return RedirectResponse(target, 303)
-            return pages.page(request, "login.html", wrong=False, next=target)
+            return templating.page_response(request, "login.html", wrong=False, next=target)
         if request.method != "POST":
             raise HTTPException(405)
-        form = await _form(request)
-        if is_from_elsewhere(request.headers) or not self._door.opens(form.get("key", "")):
-            return pages.page(request, "login.html", status=401, wrong=True, next=target)
-        answer = RedirectResponse(target, 303)
-        answer.set_cookie(
-            self._door.cookie,
-            self._door.admit(self.state.now),
-            max_age=VISIT // 1_000_000,
+        form = await _read_form(request)
+        if is_cross_site(request.headers) or not self._auth.is_valid_key(form.get("key", "")):
+            return templating.page_response(request, "login.html", status=401, wrong=True, next=target)
+        response = RedirectResponse(target, 303)
+        response.set_cookie(
+            self._auth.cookie,
+            self._auth.issue_cookie(self.state.now),
+            max_age=LOGIN_LIFETIME // 1_000_000,
             path="/",
-            secure=_is_private(request),
+            secure=_is_https(request),
             httponly=True,
             samesite="strict",
         )
-        return answer
+        return response
 
-    def _failed(self, request: Request, error: HoldfastError) -> Response:
+    def _error_response(self, request: Request, error: HoldfastError) -> Response:
         status = status_of(error)
         if "hx-request" in request.headers:
-            answer = pages.piece(request, "notice.html", status=status, words=str(error), bad=True)
-            answer.headers["hx-retarget"] = "#notices"
-            answer.headers["hx-reswap"] = "beforeend"
-            return answer
-        return pages.page(request, "error.html", status=status, what=str(error), code=error.code)
+            response = templating.fragment_response(request, "notice.html", status=status, text=str(error), bad=True)
+            response.headers["hx-retarget"] = "#notices"
+            response.headers["hx-reswap"] = "beforeend"
+            return response
+        return templating.page_response(request, "error.html", status=status, message=str(error), code=error.code)
 
 
 def status_of(error: HoldfastError) -> int:
@@ -187,25 +205,25 @@ def status_of(error: HoldfastError) -> int:
 
 
 def static_file(name: str) -> Response:
-    """A file that comes with the package. It names its release, so that a browser may keep it."""
+    """A file of the package. Its URL contains the version, so that browsers may cache it."""
     path = Path(str(resources.files("holdfast.dashboard"))) / "static" / name
-    if "/" in name or path.suffix not in TYPES or not path.is_file():
-        return Response("there is no such file", 404)
+    if "/" in name or path.suffix not in MEDIA_TYPES or not path.is_file():
+        return Response("file not found", 404)
     headers = {"cache-control": "public, max-age=3600"}
-    return Response(path.read_bytes(), headers=headers, media_type=TYPES[path.suffix])
+    return Response(path.read_bytes(), headers=headers, media_type=MEDIA_TYPES[path.suffix])
 
 
-def _is_private(request: Request) -> bool:
-    """Whether the browser came by HTTPS: to us, or, as it says itself, to a proxy before us."""
+def _is_https(request: Request) -> bool:
+    """Whether the browser used HTTPS: to this server, or, by its Origin header, to a proxy in front of it."""
     return "https" in (request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme)
 
 
-def _nothing(request: Request, error: HTTPException) -> Response:
-    return pages.page(request, "error.html", status=error.status_code, what="There is nothing here.", code="")
+def _not_found_page(request: Request, error: HTTPException) -> Response:
+    return templating.page_response(request, "error.html", status=error.status_code, message="Page not found.", code="")
 
 
-def _turned_away(request: Request) -> Response:
-    """To the door, from wherever one wanted to go."""
+def _redirect_to_login(request: Request) -> Response:
+    """Redirect to the login page, and back afterwards."""
     address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     login = "/ui/login" + (f"?next={quote(address)}" if request.method == "GET" and address != "/" else "")
     if "hx-request" in request.headers or "text/event-stream" in request.headers.get("accept", ""):
@@ -213,14 +231,14 @@ def _turned_away(request: Request) -> Response:
     return RedirectResponse(login, 303)
 
 
-async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form. Raises Invalid for something else, or for too much."""
+async def _read_form(request: Request) -> dict[str, str]:
+    """Read the form fields of the body. Raises Invalid if it is malformed or too large."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > MAX_FORM:
-            raise Invalid(f"a form has at most {MAX_FORM:,} bytes")
+        if len(body) > MAX_FORM_BYTES:
+            raise Invalid(f"a form may have at most {MAX_FORM_BYTES:,} bytes")
     try:
         return dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=100))
     except (UnicodeDecodeError, ValueError) as e:
-        raise Invalid("this is not a form") from e
+        raise Invalid("malformed form") from e

@@ -1,43 +1,44 @@
-"""What was filled in, and what a deed is answered with."""
+"""Form fields, and the response to an action."""
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from holdfast.dashboard import pages
+from holdfast.dashboard import templating
 from holdfast.model.errors import Invalid
+from holdfast.model.text import parse_decimal
 
 
-def fields(request: Request) -> dict[str, str]:
-    """The form of a request that came in through the door."""
+def get_fields(request: Request) -> dict[str, str]:
+    """The form of an authenticated request."""
     found = request.scope.get("holdfast.form")
-    assert isinstance(found, dict), "forms are read at the door"
+    assert isinstance(found, dict), "Dashboard reads the form"
     return found
 
 
-def needed(request: Request, name: str) -> str:
-    """A field that must hold something. Raises Invalid."""
-    value = fields(request).get(name, "")
+def require_field(request: Request, name: str) -> str:
+    """A non-empty field. Raises Invalid."""
+    value = get_fields(request).get(name, "")
     if not value.strip():
         raise Invalid(f"{name} is empty")
     return value
 
 
-def number(request: Request, name: str) -> int | None:
-    """A field that holds a whole number, or nothing. Raises Invalid."""
-    value = fields(request).get(name, "").strip()
+def parse_int_field(request: Request, name: str) -> int | None:
+    """A field with a whole number, or None if it is empty. Raises Invalid."""
+    value = get_fields(request).get(name, "").strip()
     if not value:
         return None
-    if not (value.isascii() and value.isdecimal()) or len(value) > 18:
+    if (number := parse_decimal(value)) is None:
         raise Invalid(f"{name} must be a whole number")
-    return int(value)
+    return number
 
 
-def done(request: Request, words: str, back: str, *, move: bool = False) -> Response:
-    """Say what was done; without scripts, or if `move`, by showing the page where it can be seen."""
+def action_response(request: Request, text: str, url: str, *, move: bool = False) -> Response:
+    """Show a notice; redirect to `url` instead if `move` is set or the browser runs no scripts."""
     if "hx-request" not in request.headers:
-        return RedirectResponse(back, 303)
+        return RedirectResponse(url, 303)
     if move:
-        return Response(status_code=204, headers={"hx-redirect": back})
-    answer = pages.piece(request, "notice.html", words=words, bad=False)
-    answer.headers["hx-trigger"] = "changed"
-    return answer
+        return Response(status_code=204, headers={"hx-redirect": url})
+    response = templating.fragment_response(request, "notice.html", text=text, bad=False)
+    response.headers["hx-trigger"] = "changed"
+    return response

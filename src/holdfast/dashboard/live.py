@@ -1,8 +1,8 @@
-"""News for open pages, as server-sent events: those of sessions without a gap or a repeat, and a pulse for all others.
+"""Live updates of open pages as server-sent events: session events without gaps or repeats, and store changes for other pages.
 
-Browsers open few connections to one server, so that one stream carries all that the pages of a browser want to hear. Each
-item of a session's page comes under the number of its event: a page that was cut off says where it was and gets the rest.
-Words that are still being streamed are read off the draft in the store: a page that comes late, or comes back, has all of them.
+Browsers open few connections to one server, so one stream carries the updates of all pages of a browser. Each item of a
+session's page has the number of its event: a page that reconnects says where it was and gets the rest. The reply in
+progress is read from the draft in the store, so a page that opens late or reconnects shows all of it.
 """
 
 import asyncio
@@ -14,219 +14,224 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast import eventstream
-from holdfast.dashboard import pages
-from holdfast.dashboard.desk import Desk, of
-from holdfast.dashboard.session import about, deeds_of, drawn, read, waiting
-from holdfast.dashboard.story import Story
-from holdfast.engine.bus import Failed, News
-from holdfast.engine.together import stop
+from holdfast import sse
+from holdfast.dashboard import templating
+from holdfast.dashboard.context import DashboardContext, get_context
+from holdfast.dashboard.session import available_actions, load_details, load_queue, load_session, render_item
+from holdfast.dashboard.transcript import PageTranscript
+from holdfast.engine.streaming.bus import StreamItem, TurnBroke
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import ModelSaid
 from holdfast.model.session import Session
-from holdfast.store import log
-from holdfast.store import sessions as stored
+from holdfast.model.text import parse_decimal
+from holdfast.store.repos import log
+from holdfast.store.repos import sessions as stored
+from holdfast.tasks import Tasks, running, wait_for_first
 
-HEARTBEAT = b'data: {"name":"beat"}\n\n'
-RETRY = b"retry: 1000\n\n"
-MOST = 500
-"""Events that a page catches up with; one that missed more is told to load itself again."""
-MEMORY = 200
-"""Events before a page's last that are read again, for the calls whose results are still to come."""
+HEARTBEAT = sse.format_event({"name": "beat"})
+MAX_EVENTS = 500
+"""Events that a page catches up with; a page that missed more is reloaded."""
+PRECEDING_EVENTS = 200
+"""Events before a page's last that are read again, to find the calls of later results."""
 T = TypeVar("T")
-SESSIONS = 200
-"""Sessions that one browser can watch at a time; arbitrary, many more than anybody can see."""
+MAX_SESSIONS = 200
+"""Sessions that one browser can watch at a time; arbitrary, more than anyone can view."""
 
 
-class Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One piece of news. `of` is the session it is about; `seq` the number of its event, if it is one."""
+class PageUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One update. `of` is its session; `seq` the number of its event, if it is an event."""
 
     name: str
     data: object
     of: str = ""
     seq: int = 0
 
-    def line(self) -> bytes:
-        return b"data: " + msgspec.json.encode(self) + b"\n\n"
+    def encode(self) -> bytes:
+        return sse.format_event(self)
 
 
-async def stream(request: Request) -> Response:
-    """Everything that the pages of a browser want: `pulse`, and `s=ID:AFTER` for each session."""
-    desk, given = of(request), request.query_params
-    wanted = dict(map(_wanted, given.getlist("s")))
-    if len(wanted) > SESSIONS:
-        raise Invalid(f"at most {SESSIONS} sessions can be watched at a time")
-    sources = [_session(desk, session_id, after) for session_id, after in wanted.items()]
-    if "pulse" in given:
-        sources.append(_pulse(desk))
-    pieces = _while(request.scope["holdfast.lasts"], _together(sources), desk.leaving)
-    return eventstream.EventStream(pieces, {})
+async def stream_updates(request: Request) -> Response:
+    """Stream all updates that a browser subscribes to: `pulse`, and `s=ID:AFTER` for each session."""
+    context, parameters = get_context(request), request.query_params
+    subscriptions = dict(map(_parse_subscription, parameters.getlist("s")))
+    if len(subscriptions) > MAX_SESSIONS:
+        raise Invalid(f"at most {MAX_SESSIONS} sessions can be watched at a time")
+    sources = [_watch_session(context, session_id, after) for session_id, after in subscriptions.items()]
+    if "pulse" in parameters:
+        sources.append(_watch_store(context))
+    chunks = _until_logged_out(request.scope["holdfast.is_active"], _merge(sources), context.stopping)
+    return sse.EventStream(chunks, {})
 
 
-def _wanted(text: str) -> tuple[str, int]:
+def _parse_subscription(text: str) -> tuple[str, int]:
     session_id, _, after = text.rpartition(":")
-    if not (session_id and after.isascii() and after.isdecimal()) or len(after) > 15:
-        raise Invalid("a session is watched by its id, a colon and the number of an event")
-    return session_id, int(after)
+    seq = parse_decimal(after)
+    if not session_id or seq is None:
+        raise Invalid("s must be SESSION_ID:EVENT_NUMBER")
+    return session_id, seq
 
 
-async def _together(sources: list[AsyncGenerator[Told, None]]) -> AsyncGenerator[bytes, None]:
-    """What all of them tell, as it comes, until the last of them ends or one breaks."""
-    waiting = {asyncio.ensure_future(_next(one)): one for one in sources}
+async def _merge(sources: list[AsyncGenerator[PageUpdate, None]]) -> AsyncGenerator[bytes, None]:
+    """Merge the sources in order of arrival, until all end or one fails."""
+    tasks = Tasks(on_failure=None)
+    waiting = {tasks.start(_next(one)): one for one in sources}
     try:
         while waiting:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for future in done:
                 source = waiting.pop(future)
                 with suppress(StopAsyncIteration):
-                    told = future.result()
-                    waiting[asyncio.ensure_future(_next(source))] = source
-                    yield told.line()
+                    update = future.result()
+                    waiting[tasks.start(_next(source))] = source
+                    yield update.encode()
     finally:
-        await stop(*waiting)
+        await tasks.close()
         for source in sources:
             await source.aclose()
 
 
-async def _pulse(desk: Desk) -> AsyncGenerator[Told, None]:
-    """The newest position of the store, whenever there is a newer one."""
-    async with aclosing(desk.pulse.watch()) as positions:
+async def _watch_store(context: DashboardContext) -> AsyncGenerator[PageUpdate, None]:
+    """Yield the newest position of the store now and whenever it changes."""
+    async with aclosing(context.changes.watch()) as positions:
         async for position in positions:
-            yield Told("pulse", position)
+            yield PageUpdate("pulse", position)
 
 
-async def _session(desk: Desk, session_id: str, after: int) -> AsyncGenerator[Told, None]:
-    """Everything behind `after`, what is to come included."""
+async def _watch_session(context: DashboardContext, session_id: str, after: int) -> AsyncGenerator[PageUpdate, None]:
+    """Updates of a session after event `after`, including future ones."""
     try:
-        found = await desk.database.read(read, session_id)
+        session = await context.database.read(load_session, session_id)
     except NotFound:
-        yield Told("gone", "", session_id)
+        yield PageUpdate("gone", "", session_id)
         return
-    after = min(after, found.seq)
-    if found.seq - after > MOST:
-        yield Told("reload", "", session_id)
+    after = min(after, session.seq)
+    if session.seq - after > MAX_EVENTS:
+        yield PageUpdate("reload", "", session_id)
         return
-    teller = Teller(desk, found.id)
-    await teller.remember(after)
-    yield await teller.head()
-    async for told in teller.draft(anew=True):
-        yield told
-    queue: asyncio.Queue[News | None] = asyncio.Queue(MOST)
-    pump = asyncio.create_task(_pump(desk, found.id, after, queue), name=f"page {found.id}")
-    bell = asyncio.create_task(_ring(desk, found.id, queue), name=f"bell {found.id}")
-    getting: asyncio.Future[News | None] | None = None
-    try:
+    renderer = PageUpdateRenderer(context, session.id)
+    await renderer.load_preceding(after)
+    yield await renderer.render_head()
+    async for update in renderer.render_draft(restart=True):
+        yield update
+    queue: asyncio.Queue[StreamItem | None] = asyncio.Queue(MAX_EVENTS)
+    async with running(_pump_news(context, session.id, after, queue), _watch_queue(context, session.id, queue)) as (
+        pump,
+        queue_watch,
+    ):
         while True:
-            getting = asyncio.ensure_future(queue.get())
-            await asyncio.wait({getting, pump, bell}, return_when=asyncio.FIRST_COMPLETED)
-            if not getting.done():
-                for task in (pump, bell):
+            async with running(queue.get()) as (getting,):
+                await wait_for_first(getting, pump, queue_watch)
+            if getting.cancelled():
+                for task in (pump, queue_watch):
                     if task.done():
                         task.result()
                 return
             news = [getting.result()]
             while not queue.empty():
                 news.append(queue.get_nowait())
-            async for told in teller.tell(news):
-                yield told
-    finally:
-        await stop(*(task for task in (getting, pump, bell) if task is not None))
+            async for update in renderer.render_news(news):
+                yield update
 
 
-async def _ring(desk: Desk, session_id: str, queue: asyncio.Queue[News | None]) -> None:
-    """Something may have changed that is no event: words wait for their turn."""
-    async for _ in desk.database.listen(session_id):
+async def _watch_queue(context: DashboardContext, session_id: str, queue: asyncio.Queue[StreamItem | None]) -> None:
+    """Report changes that are not events, such as queued messages."""
+    async for _ in context.database.listen(session_id):
         await queue.put(None)
 
 
-async def _pump(desk: Desk, session_id: str, after: int, queue: asyncio.Queue[News | None]) -> None:
-    async with aclosing(desk.engine.news(session_id, after=after)) as news:
+async def _pump_news(
+    context: DashboardContext, session_id: str, after: int, queue: asyncio.Queue[StreamItem | None]
+) -> None:
+    async with aclosing(context.engine.watch(session_id, after=after, stream="durable")) as news:
         async for item in news:
             await queue.put(item)
 
 
-class Teller:
-    """Turns news of a session into pieces of its page."""
+class PageUpdateRenderer:
+    """Renders updates of a session as HTML for its page."""
 
-    def __init__(self, desk: Desk, session_id: str) -> None:
-        self._desk = desk
+    def __init__(self, context: DashboardContext, session_id: str) -> None:
+        self._context = context
         self._id = session_id
-        self._story = Story()
-        self._turn_id, self._told = "", 0
-        self._waiting: list[tuple[str, str]] = []
+        self._transcript = PageTranscript()
+        self._turn_id, self._sent_chars = "", 0
+        self._queued: list[tuple[str, str]] = []
 
-    async def remember(self, after: int) -> None:
-        first = max(1, after - MEMORY + 1)
+    async def load_preceding(self, after: int) -> None:
+        first = max(1, after - PRECEDING_EVENTS + 1)
         if after:
-            self._story.tell(await self._desk.database.read(log.read, self._id, first=first, last=after))
+            self._transcript.add_all(await self._context.database.read(log.read, self._id, first=first, last=after))
 
-    async def tell(self, news: list[News | None]) -> AsyncGenerator[Told, None]:
-        found = await self._desk.database.read(stored.get, self._id)
-        changed = None in news and await waiting(self._desk, self._id) != self._waiting
+    async def render_news(self, news: list[StreamItem | None]) -> AsyncGenerator[PageUpdate, None]:
+        session = await self._context.database.read(stored.get, self._id)
+        changed = None in news and await load_queue(self._context, self._id) != self._queued
         for item in news:
             if isinstance(item, Entry):
                 changed = True
                 if isinstance(item.event, ModelSaid):
-                    self._told = 0
-                    yield self._told_of("draft", {"from": 0, "text": ""})
-                yield self._told_of("items", await asyncio.to_thread(self._drawn, item, found), item.seq)
-            elif isinstance(item, Failed):
-                words = pages.fragment("notice.html", words=f"The turn broke off: {item.error}", bad=True)
-                yield self._told_of("notice", _plain(words))
+                    self._sent_chars = 0
+                    yield self._make_update("draft", {"from": 0, "text": ""})
+                yield self._make_update("items", await asyncio.to_thread(self._render_entry, item, session), item.seq)
+            elif isinstance(item, TurnBroke):
+                notice = templating.render_fragment("notice.html", text=f"The turn was aborted: {item.error}", bad=True)
+                yield self._make_update("notice", _encodable(notice))
         if changed:
-            yield await self.head()
-        async for told in self.draft():
-            yield told
+            yield await self.render_head()
+        async for update in self.render_draft():
+            yield update
 
-    def _told_of(self, name: str, data: object, seq: int = 0) -> Told:
-        return Told(name, data, self._id, seq)
+    def _make_update(self, name: str, data: object, seq: int = 0) -> PageUpdate:
+        return PageUpdate(name, data, self._id, seq)
 
-    def _drawn(self, entry: Entry, found: Session) -> list[dict[str, str]]:
-        return [{"id": item.id, "html": _plain(drawn(item, found))} for item in self._story.add(entry)]
+    def _render_entry(self, entry: Entry, session: Session) -> list[dict[str, str]]:
+        return [{"id": item.id, "html": _encodable(render_item(item, session))} for item in self._transcript.add(entry)]
 
-    async def head(self) -> Told:
-        """What stands around the conversation."""
-        found = await self._desk.database.read(stored.get, self._id)
-        beside = await about(self._desk, found)
-        self._waiting = beside["waiting"]
-        told = {
-            "html": _plain(pages.fragment("head.html", session=found, **beside)),
-            "deeds": _plain(pages.fragment("deeds.html", session=found, csrf="", **deeds_of(found))),
-            "state": found.state,
-            "asking": bool(beside["questions"]),
-            "title": _plain(found.summary.title or ""),
+    async def render_head(self) -> PageUpdate:
+        """The header and the actions of the page."""
+        session = await self._context.database.read(stored.get, self._id)
+        details = await load_details(self._context, session)
+        self._queued = details["queued"]
+        update = {
+            "html": _encodable(templating.render_fragment("head.html", session=session, **details)),
+            # Open pages of earlier versions expect this key.
+            "deeds": _encodable(
+                templating.render_fragment("actions.html", session=session, csrf="", actions=available_actions(session))
+            ),
+            "state": session.state,
+            "asking": bool(details["questions"]),
+            "title": _encodable(session.summary.title or ""),
         }
-        return self._told_of("head", told)
+        return self._make_update("head", update)
 
-    async def draft(self, *, anew: bool = False) -> AsyncGenerator[Told, None]:
-        """What has been added to the reply that is being written; or all of it, or that there is none."""
-        draft = await self._desk.database.read(log.draft, self._id)
+    async def render_draft(self, *, restart: bool = False) -> AsyncGenerator[PageUpdate, None]:
+        """What was added to the reply in progress; with `restart`, all of it."""
+        draft = await self._context.database.read(log.get_draft, self._id)
         body = "" if draft is None else draft.body
         turn_id = "" if draft is None else draft.turn_id
-        if anew or turn_id != self._turn_id or len(body) < self._told:
-            self._turn_id, self._told = turn_id, 0
-            yield self._told_of("draft", {"from": 0, "text": ""})
-        if len(body) > self._told:
-            yield self._told_of("draft", {"from": self._told, "text": _plain(body[self._told :])})
-            self._told = len(body)
+        if restart or turn_id != self._turn_id or len(body) < self._sent_chars:
+            self._turn_id, self._sent_chars = turn_id, 0
+            yield self._make_update("draft", {"from": 0, "text": ""})
+        if len(body) > self._sent_chars:
+            yield self._make_update("draft", {"from": self._sent_chars, "text": _encodable(body[self._sent_chars :])})
+            self._sent_chars = len(body)
 
 
-def _plain(text: str) -> str:
-    """Text that can be written as UTF-8, whatever a model has streamed."""
+def _encodable(text: str) -> str:
+    """Replace what UTF-8 cannot encode."""
     return str(text).encode("utf-8", "backslashreplace").decode()
 
 
-async def _while(
-    lasts: Callable[[], Awaitable[bool]], pieces: AsyncGenerator[bytes, None], leaving: asyncio.Event
+async def _until_logged_out(
+    is_active: Callable[[], Awaitable[bool]], chunks: AsyncGenerator[bytes, None], stopping: asyncio.Event
 ) -> AsyncGenerator[bytes, None]:
-    """The pieces, and a sign of life when none comes, until the server leaves or the visit ends: who has logged out hears no more."""
-    yield RETRY
-    async with aclosing(eventstream.with_heartbeats(pieces, eventstream.HEARTBEAT_SECONDS, until=leaving)) as beats:
-        async for piece in beats:
-            if not await lasts():
+    """Yield the chunks, with heartbeats between them, until the server stops or the browser is logged out."""
+    yield sse.RETRY
+    async with aclosing(sse.with_heartbeats(chunks, sse.HEARTBEAT_SECONDS, until=stopping)) as merged:
+        async for chunk in merged:
+            if not await is_active():
                 return
-            yield HEARTBEAT if piece is None else piece
+            yield HEARTBEAT if chunk is None else chunk
 
 
 async def _next(source: AsyncGenerator[T, None]) -> T:

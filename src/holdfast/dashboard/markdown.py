@@ -1,4 +1,4 @@
-"""Markdown that others wrote, as HTML that can neither run nor fetch anything."""
+"""Renders untrusted Markdown as HTML that runs no script and loads nothing."""
 
 import re
 from collections.abc import MutableMapping, Sequence
@@ -10,81 +10,82 @@ from markdown_it.renderer import RendererProtocol
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
-from holdfast.interop.visible import visible
+from holdfast.model.sanitize import visible
 
-MAX_LETTERS = 40_000
-"""Longer texts are shown as they are: no reply is so long, and what is meant to be slow to parse is."""
-KEPT = 0.9
-"""Of the letters: quotes and lists nested too deep, and definitions of links, vanish in Markdown. Names of signs may."""
-OURS = re.compile(r"</?[a-z]+|(?:href|rel|class|target|start)=|noreferrer noopener|_blank|&[a-z]+;")
-"""Letters of the HTML that nobody said."""
-LINKABLE = re.compile(r"(https?://|mailto:)[^\s]+", re.IGNORECASE)
+MAX_CHARS = 40_000
+"""Longer texts are shown without formatting: no reply is that long, but a text made to be slow to parse may be."""
+MIN_KEPT = 0.9
+"""Share of the letters that rendering must keep. Markdown drops deeply nested quotes and lists, and link definitions. It also
+replaces entities, which is harmless."""
+GENERATED = re.compile(r"</?[a-z]+|(?:href|rel|class|target|start)=|noreferrer noopener|_blank|&[a-z]+;")
+"""HTML that the renderer adds."""
+SAFE_LINK = re.compile(r"(https?://|mailto:)[^\s]+", re.IGNORECASE)
 
 
 @cache
 def _parser() -> MarkdownIt:
-    """HTML is text here, links lead to the web only, and pictures are links: nothing is fetched from elsewhere."""
+    """HTML becomes text, links lead only to the web, and images become links, so that nothing is loaded from other servers."""
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 50, "breaks": True})
     parser.enable(["table", "strikethrough"])
-    parser.validateLink = lambda url: LINKABLE.fullmatch(url) is not None  # type: ignore[method-assign]
-    parser.add_render_rule("image", _picture)
-    parser.add_render_rule("link_open", _link)
-    parser.add_render_rule("heading_open", _heading)
-    parser.add_render_rule("heading_close", _heading)
-    parser.add_render_rule("td_open", _cell)
-    parser.add_render_rule("th_open", _cell)
-    parser.add_render_rule("ordered_list_open", _list)
+    parser.validateLink = lambda url: SAFE_LINK.fullmatch(url) is not None  # type: ignore[method-assign]
+    parser.add_render_rule("image", _render_image)
+    parser.add_render_rule("link_open", _render_link)
+    parser.add_render_rule("heading_open", _render_heading)
+    parser.add_render_rule("heading_close", _render_heading)
+    parser.add_render_rule("td_open", _render_cell)
+    parser.add_render_rule("th_open", _render_cell)
+    parser.add_render_rule("ordered_list_open", _render_list)
     return parser
 
 
-def _picture(
-    self: RendererProtocol, tokens: Sequence[Token], place: int, options: Any, env: MutableMapping[str, Any]
+def _render_image(
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: Any, env: MutableMapping[str, Any]
 ) -> str:
-    url = str(tokens[place].attrGet("src") or "")
-    words = tokens[place].content or url
+    url = str(tokens[index].attrGet("src") or "")
+    label = tokens[index].content or url
     if not url:
-        return str(escape(words))
-    return str(Markup('<a href="{}" rel="noreferrer noopener" target="_blank">▧ {}</a>').format(url, words))
+        return str(escape(label))
+    return str(Markup('<a href="{}" rel="noreferrer noopener" target="_blank">▧ {}</a>').format(url, label))
 
 
-def _link(
-    self: RendererProtocol, tokens: Sequence[Token], place: int, options: Any, env: MutableMapping[str, Any]
+def _render_link(
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: Any, env: MutableMapping[str, Any]
 ) -> str:
-    url = str(tokens[place].attrGet("href") or "")
+    url = str(tokens[index].attrGet("href") or "")
     return str(Markup('<a href="{}" rel="noreferrer noopener" target="_blank">').format(url)) if url else "<a>"
 
 
-def _heading(
-    self: RendererProtocol, tokens: Sequence[Token], place: int, options: Any, env: MutableMapping[str, Any]
+def _render_heading(
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: Any, env: MutableMapping[str, Any]
 ) -> str:
-    """Headings of a message stand below those of the page."""
-    level = min(int(tokens[place].tag[1]) + 3, 6)
-    return f"<h{level}>" if tokens[place].nesting == 1 else f"</h{level}>\n"
+    """Lower the level of headings, so that they are below those of the page."""
+    level = min(int(tokens[index].tag[1]) + 3, 6)
+    return f"<h{level}>" if tokens[index].nesting == 1 else f"</h{level}>\n"
 
 
-def _cell(
-    self: RendererProtocol, tokens: Sequence[Token], place: int, options: Any, env: MutableMapping[str, Any]
+def _render_cell(
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: Any, env: MutableMapping[str, Any]
 ) -> str:
-    """A column's alignment as a class: a style in the page would be refused by its own policy."""
-    side = re.search(r"right|center", str(tokens[place].attrGet("style") or ""))
-    return f'<{tokens[place].tag} class="{side[0]}">' if side else f"<{tokens[place].tag}>"
+    """Set a column's alignment with a class: the page's content security policy forbids inline styles."""
+    alignment = re.search(r"right|center", str(tokens[index].attrGet("style") or ""))
+    return f'<{tokens[index].tag} class="{alignment[0]}">' if alignment else f"<{tokens[index].tag}>"
 
 
-def _list(
-    self: RendererProtocol, tokens: Sequence[Token], place: int, options: Any, env: MutableMapping[str, Any]
+def _render_list(
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: Any, env: MutableMapping[str, Any]
 ) -> str:
-    start = tokens[place].attrGet("start")
+    start = tokens[index].attrGet("start")
     return f'<ol start="{int(start)}">' if start else "<ol>"
 
 
 def render(text: str) -> Markup:
-    """The text as HTML. One that is too long, or of which Markdown would hide something, is shown as it is."""
-    shown = visible(text)
-    drawn = _parser().render(shown) if len(shown) <= MAX_LETTERS else ""
-    if _letters(OURS.sub("", drawn)) < KEPT * _letters(shown):
-        return Markup('<p class="plain">{}</p>').format(escape(shown))
-    return Markup(drawn)  # noqa: S704 - the parser escapes all that it did not write itself
+    """Render a text as HTML. A text that is too long, or part of which Markdown would hide, is shown without formatting."""
+    source = visible(text)
+    html = _parser().render(source) if len(source) <= MAX_CHARS else ""
+    if _count_letters(GENERATED.sub("", html)) < MIN_KEPT * _count_letters(source):
+        return Markup('<p class="plain">{}</p>').format(escape(source))
+    return Markup(html)  # noqa: S704 - the parser escapes everything that it does not generate
 
 
-def _letters(text: str) -> int:
+def _count_letters(text: str) -> int:
     return sum(map(str.isalpha, text))

@@ -1,4 +1,4 @@
-"""Space: one picture of all sessions. The page draws; what is here tells it what there is, now and in the last day."""
+"""The Space page: sends the sessions and their state changes of the last day; a script in the page draws them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,17 +7,17 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.dashboard import pages
-from holdfast.dashboard.day import SPAN, STATES
-from holdfast.dashboard.desk import of
-from holdfast.dashboard.fleet import PeerSession
-from holdfast.interop.visible import one_line
-from holdfast.store import board, workers
-from holdfast.store.board import Moment, Sprite
+from holdfast.dashboard import templating
+from holdfast.dashboard.context import get_context
+from holdfast.dashboard.peers import PeerSession
+from holdfast.dashboard.timeline import STATE_AFTER, TIMELINE_SPAN
+from holdfast.model.sanitize import one_line
 from holdfast.store.database import Transaction
+from holdfast.store.repos import dashboard_queries, workers
+from holdfast.store.repos.dashboard_queries import RecentSession, TimelineEvent
 
-MOST = 4_000
-TITLE = 80
+MAX_SESSIONS = 4_000
+MAX_TITLE = 80
 CODES = {
     "waiting": 0,
     "thinking": 1,
@@ -28,8 +28,8 @@ CODES = {
     "ended": 6,
     "reaped": 7,
 }
-"""States by number: a day has many of them."""
-BEFORE = {
+"""States as numbers, which keeps the data of a day small."""
+STATE_BEFORE = {
     "turn_started": "waiting",
     "ended": "waiting",
     "compacted": "waiting",
@@ -38,61 +38,59 @@ BEFORE = {
     "approval_answered": "asking",
     "recovered": "interrupted",
 }
-"""What a session was doing before its first moment of the day; for any other kind, it was thinking."""
+"""The state of a session before its first event of the day, by the kind of that event; thinking for any other kind."""
 REAPED = '"reason":"reaped"'
-DOING = {"tool_started": "tool", "approval_asked": "asking"}
+RUNNING_STATES = {"tool_started": "tool", "approval_asked": "asking"}
 
 
-async def show(request: Request) -> Response:
-    return pages.page(request, "space.html", now=of(request).now, most=MOST)
+async def show_space(request: Request) -> Response:
+    return templating.page_response(request, "space.html", now=get_context(request).now, limit=MAX_SESSIONS)
 
 
-def state_of(sprite: Sprite) -> str:
-    """What a session is doing, for the picture. Pure."""
-    session = sprite.session
+def display_state(recent: RecentSession) -> str:
+    """The state of a session on the page. Pure."""
+    session = recent.session
     if session.state == "ended":
         return "reaped" if session.summary.end_reason == "reaped" else "ended"
     if session.state == "running":
-        return DOING.get(sprite.last_kind, "thinking")
+        return RUNNING_STATES.get(recent.last_kind, "thinking")
     return session.state
 
 
-async def data(request: Request) -> Response:
-    """Every session of the last day and all with an open turn, by group; those of other servers too."""
-    desk = of(request)
-    now = desk.now
-    sprites, alive = await desk.database.read(_read, now - SPAN)
-    kinds = {worker.id: worker for worker in alive}
-    shown = [_sprite(one, kinds) for one in sprites]
-    for peer in desk.fleet.peers.values():
-        shown += _of_peer(peer.name, peer.state != "here", [] if peer.activity is None else peer.activity.sessions)
-    content = {"at": now // 1_000_000, "sprites": shown, "cut": len(sprites) >= MOST}
+async def send_sessions(request: Request) -> Response:
+    """Send all sessions of the last day and all with an open turn, including those of other servers, with their groups."""
+    context = get_context(request)
+    now = context.now
+    recent, alive = await context.database.read(_read_sessions, now - TIMELINE_SPAN)
+    alive_by_id = {worker.id: worker for worker in alive}
+    described = [_describe_session(one, alive_by_id) for one in recent]
+    for peer in context.peers.peers.values():
+        described += _describe_peer_sessions(
+            peer.name, peer.state != "online", [] if peer.activity is None else peer.activity.sessions
+        )
+    content = {"at": now // 1_000_000, "sprites": described, "cut": len(recent) >= MAX_SESSIONS}
     return Response(await asyncio.to_thread(msgspec.json.encode, content), media_type="application/json")
 
 
-def _read(tx: Transaction, since: int) -> tuple[list[Sprite], Sequence[workers.Worker]]:
-    return board.sprites(tx, since=since, limit=MOST), workers.alive(tx)
+def _read_sessions(tx: Transaction, since: int) -> tuple[list[RecentSession], Sequence[workers.Worker]]:
+    return dashboard_queries.list_recent_sessions(tx, since=since, limit=MAX_SESSIONS), workers.list_alive(tx)
 
 
-def _sprite(sprite: Sprite, alive: dict[str, workers.Worker]) -> dict[str, object]:
-    session = sprite.session
+def _describe_session(recent: RecentSession, alive: dict[str, workers.Worker]) -> dict[str, object]:
+    session = recent.session
     summary = session.summary
     return {
         "id": session.id,
-        "t": _clean(summary.title or summary.preview or session.id)[:TITLE],
-        "s": CODES[state_of(sprite)],
+        "t": one_line(session.display_title)[:MAX_TITLE],
+        "s": CODES[display_state(recent)],
         "g": _group(session.worker_id, summary.channel, summary.source, alive),
         "src": summary.source,
         "c": summary.created_at // 1_000_000,
     }
 
 
-def _clean(text: str) -> str:
-    return one_line(text).encode("utf-8", "backslashreplace").decode()
-
-
 def _group(worker_id: str | None, channel: str | None, source: str, alive: dict[str, workers.Worker]) -> str:
-    """Where a session stands: at the platform it belongs to, else at the worker that has it, else with its like."""
+    """The group of a session: its messaging platform, else the worker that owns it, else its source."""
     if source == "gateway" and channel:
         return f"gateway {channel.partition(':')[0]}"
     worker = alive.get(worker_id or "")
@@ -101,15 +99,15 @@ def _group(worker_id: str | None, channel: str | None, source: str, alive: dict[
     return source
 
 
-def _of_peer(name: str, away: bool, sessions: Sequence[PeerSession]) -> list[dict[str, object]]:
-    """Sessions of another server; those of one that is away as they were."""
-    names = {"running": 1, "waiting": 0, "interrupted": 4, "quarantined": 5, "ended": 6}
-    group = f"{name} (away)" if away else name
+def _describe_peer_sessions(name: str, offline: bool, sessions: Sequence[PeerSession]) -> list[dict[str, object]]:
+    """Sessions of another server, with their last known state if it is offline."""
+    codes = {"running": 1, "asking": 3, "waiting": 0, "interrupted": 4, "quarantined": 5, "ended": 6}
+    group = f"{name} (offline)" if offline else name
     return [
         {
             "id": one.id,
-            "t": _clean(one.title or one.id)[:TITLE],
-            "s": names.get(one.state or "", 0),
+            "t": one_line(one.title or one.id)[:MAX_TITLE],
+            "s": codes.get(one.state or "", 0),
             "g": group,
             "src": "peer",
         }
@@ -118,53 +116,53 @@ def _of_peer(name: str, away: bool, sessions: Sequence[PeerSession]) -> list[dic
     ]
 
 
-async def day(request: Request) -> Response:
-    """The last day as changes of state, for scrubbing: the sessions once, then [session, second, state]."""
-    desk = of(request)
-    now = desk.now
-    moments = await desk.day.moments(now)
-    content = await asyncio.to_thread(_changes, moments, now)
+async def send_day(request: Request) -> Response:
+    """Send the state changes of the last day, for the timeline: the session ids, then [session index, second, state]."""
+    context = get_context(request)
+    now = context.now
+    events = await context.timeline.events(now)
+    content = await asyncio.to_thread(_encode_changes, events, now)
     return Response(content, media_type="application/json")
 
 
-def changes(moments: Sequence[Moment], now: int) -> tuple[list[str], list[tuple[int, int, int]]]:
-    """The sessions, and each change of state as the place of its session, the second of the day and the state. Pure.
+def state_changes(events: Sequence[TimelineEvent], now: int) -> tuple[list[str], list[tuple[int, int, int]]]:
+    """The session ids, and each state change as session index, second of the day and state. Pure.
 
-    A session that was there before is shown from the beginning of what is known, as its first moment lets one tell.
+    A session that is older than the first known event starts with the state that its first event implies.
     """
-    begin, known = now - SPAN, _known(moments, now)
-    places: dict[str, int] = {}
+    begin, known = now - TIMELINE_SPAN, _known_since(events, now)
+    indexes: dict[str, int] = {}
     last: dict[str, int] = {}
-    found: list[tuple[int, int, int]] = []
+    changes: list[tuple[int, int, int]] = []
 
-    def change(session_id: str, state: str, at: int) -> None:
+    def add_change(session_id: str, state: str, at: int) -> None:
         code = CODES[state]
         if last.get(session_id) != code:
             last[session_id] = code
-            place = places.setdefault(session_id, len(places))
-            found.append((place, max(at - begin, 0) // 1_000_000, code))
+            index = indexes.setdefault(session_id, len(indexes))
+            changes.append((index, max(at - begin, 0) // 1_000_000, code))
 
-    for one in moments:
-        if one.session_id not in places and one.kind != "session_opened":
-            change(one.session_id, BEFORE.get(one.kind, "thinking"), known)
-        change(one.session_id, _state(one), one.at)
-    return list(places), found
-
-
-def _known(moments: Sequence[Moment], now: int) -> int:
-    """Since when everything is known that happened."""
-    return now - SPAN if len(moments) < board.MOMENTS else moments[0].at
+    for one in events:
+        if one.session_id not in indexes and one.kind != "session_opened":
+            add_change(one.session_id, STATE_BEFORE.get(one.kind, "thinking"), known)
+        add_change(one.session_id, _state_after(one), one.at)
+    return list(indexes), changes
 
 
-def _state(moment: Moment) -> str:
-    """What a session is doing after a moment."""
-    reaped = moment.kind == "ended" and REAPED in (moment.body or "")
-    return "reaped" if reaped else STATES[moment.kind]
+def _known_since(events: Sequence[TimelineEvent], now: int) -> int:
+    """The time from which all events are known."""
+    return now - TIMELINE_SPAN if len(events) < dashboard_queries.MAX_TIMELINE_EVENTS else events[0].at
 
 
-def _changes(moments: Sequence[Moment], now: int) -> bytes:
-    sessions, found = changes(moments, now)
-    begin, known = now - SPAN, _known(moments, now)
+def _state_after(event: TimelineEvent) -> str:
+    """The state of a session after an event."""
+    reaped = event.kind == "ended" and REAPED in (event.body or "")
+    return "reaped" if reaped else STATE_AFTER[event.kind]
+
+
+def _encode_changes(events: Sequence[TimelineEvent], now: int) -> bytes:
+    sessions, changes = state_changes(events, now)
+    begin, known = now - TIMELINE_SPAN, _known_since(events, now)
     since = max(known - begin, 0) // 1_000_000
-    content = {"begin": begin // 1_000_000, "known": since, "sessions": sessions, "changes": found}
+    content = {"begin": begin // 1_000_000, "known": since, "sessions": sessions, "changes": changes}
     return msgspec.json.encode(content)

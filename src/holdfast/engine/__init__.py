@@ -1,1 +1,1 @@
-"""The agent itself: admits input, drives turns, and recovers what a crash left behind. Decides pure, acts at the edge, commits between."""
+"""The agent: admits input, runs turns, and recovers what a crash left. Decisions are pure functions; each is committed before it is acted on."""

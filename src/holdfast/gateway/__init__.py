@@ -1,1 +1,1 @@
-"""Messaging platforms as a face: messages come in once, replies go out for sure."""
+"""Messaging platforms: inbound messages are deduplicated, replies are delivered at least once."""

@@ -1,72 +1,101 @@
-"""What people send along is kept as files of the session; the model is told where, and shown what it can be shown."""
+"""Saves attachments as files of the session. The model gets their paths, and small images directly."""
 
+import asyncio
 import base64
+import logging
 import re
 from pathlib import Path
 
-from holdfast.gateway.port import Attachment, Platform, TooLarge
-from holdfast.model.errors import Unavailable
-from holdfast.model.message import Content, Image, Text
+import msgspec
 
-SHOWN_BYTES = 3 * 1024 * 1024
-"""The largest picture that is shown to the model as such."""
-PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+from holdfast.gateway.port import Attachment, Platform
+from holdfast.model.errors import Invalid, Unavailable
+from holdfast.model.message import Content, Image, Text
+from holdfast.safe_fetch import TooLarge
+from holdfast.store import durable_file
+
+logger = logging.getLogger(__name__)
+MAX_IMAGE_BYTES = 3 * 1024 * 1024
+"""The largest image that the model gets directly."""
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_NAME = 100
 
 
-async def fetch(
-    platform: Platform, attachments: tuple[Attachment, ...], folder: Path, letter_id: str, max_bytes: int
-) -> list[Content]:
-    """The parts of a message that stand for its attachments. One that cannot be had is named with the reason."""
-    parts: list[Content] = []
+class FetchedAttachments(msgspec.Struct, frozen=True):
+    """The message parts for the attachments, and notices to the sender about those that were not saved."""
+
+    parts: list[Content]
+    notices: list[str]
+
+
+async def fetch_attachments(
+    platform: Platform, attachments: tuple[Attachment, ...], folder: Path, message_id: str, max_bytes: int
+) -> FetchedAttachments:
+    """Save the attachments. If one fails, the others and the message continue; the model gets its name and the reason."""
+    found = FetchedAttachments([], [])
     for number, attachment in enumerate(attachments, 1):
-        parts += await _one(platform, attachment, folder, f"{letter_id}-{number}", max_bytes)
-    return parts
+        name = clean_name(attachment.name)
+        try:
+            found.parts.extend(await _fetch_one(platform, attachment, folder, f"{message_id}-{number}", max_bytes))
+        except (Invalid, Unavailable) as e:
+            found.parts.append(_failure_note(name, str(e)))
+            found.notices.append(f"! The attachment {name} could not be read: {e}.")
+        except Exception:
+            logger.exception("attachment %s of message %s could not be read", name, message_id)
+            found.parts.append(_failure_note(name, "it could not be read"))
+            found.notices.append(f"! The attachment {name} could not be read.")
+    return found
 
 
-async def _one(platform: Platform, attachment: Attachment, folder: Path, prefix: str, max_bytes: int) -> list[Content]:
+async def _fetch_one(
+    platform: Platform, attachment: Attachment, folder: Path, prefix: str, max_bytes: int
+) -> list[Content]:
     name = clean_name(attachment.name)
     if attachment.size is not None and attachment.size > max_bytes:
-        return [_lost(name, _too_large(attachment.size, max_bytes))]
-    target = _place(folder, f"{prefix}-{name}")
+        raise Invalid(_size_error(attachment.size, max_bytes))
+    target = _create_file(folder, f"{prefix}-{name}")
     try:
         await platform.fetch(attachment, target, max_bytes)
-    except (TooLarge, Unavailable) as e:
-        _remove(target)
-        return [_lost(name, _too_large(None, max_bytes) if isinstance(e, TooLarge) else str(e))]
-    return _parts(attachment, name, target)
+    except TooLarge as e:
+        _delete_file(target)
+        raise Invalid(_size_error(None, max_bytes)) from e
+    except Exception:
+        _delete_file(target)
+        raise
+    await asyncio.to_thread(durable_file.sync_written, target)
+    return _to_parts(attachment, name, target)
 
 
-def _place(folder: Path, name: str) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+def _create_file(folder: Path, name: str) -> Path:
+    durable_file.make_folders(folder, mode=0o700)
     target = folder / name
     target.touch(0o600)
     return target
 
 
-def _remove(target: Path) -> None:
+def _delete_file(target: Path) -> None:
     target.unlink(missing_ok=True)
 
 
-def _parts(attachment: Attachment, name: str, target: Path) -> list[Content]:
+def _to_parts(attachment: Attachment, name: str, target: Path) -> list[Content]:
     size = target.stat().st_size
-    told = Text(f"[attachment {name}, {attachment.media_type or 'of unknown kind'}, {size:,} bytes: {target}]")
-    if attachment.media_type in PICTURES and size <= SHOWN_BYTES:
+    note = Text(f"[attachment {name}, {attachment.media_type or 'unknown type'}, {size:,} bytes: {target}]")
+    if attachment.media_type in IMAGE_TYPES and size <= MAX_IMAGE_BYTES:
         data = base64.b64encode(target.read_bytes()).decode("ascii")
-        return [told, Image(f"data:{attachment.media_type};base64,{data}", attachment.media_type)]
-    return [told]
+        return [note, Image(f"data:{attachment.media_type};base64,{data}", attachment.media_type)]
+    return [note]
 
 
-def _lost(name: str, why: str) -> Text:
-    return Text(f"[attachment {name} was not kept: {why}]")
+def _failure_note(name: str, why: str) -> Text:
+    return Text(f"[attachment {name} was not saved: {why}]")
 
 
-def _too_large(size: int | None, limit: int) -> str:
-    measured = f"it has {size:,} bytes, and" if size is not None else "it is too large:"
+def _size_error(size: int | None, limit: int) -> str:
+    measured = f"it has {size:,} bytes;" if size is not None else "it is too large:"
     return f"{measured} the limit is {limit:,}"
 
 
 def clean_name(name: str) -> str:
-    """A file name that leads nowhere else and is harmless in a shell."""
-    kept = re.sub(r"[^\w.\-]+", "_", Path(name.replace("\\", "/")).name).lstrip(".-")
-    return kept[-MAX_NAME:] or "file"
+    """A file name without directories and without characters that are special in a shell."""
+    cleaned = re.sub(r"[^\w.\-]+", "_", Path(name.replace("\\", "/")).name).lstrip(".-")
+    return cleaned[-MAX_NAME:] or "file"

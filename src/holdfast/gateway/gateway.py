@@ -1,4 +1,4 @@
-"""All platforms of a worker: each is served by one worker at a time, reconnected when it is lost, and its state kept in the store."""
+"""Runs the platforms of a worker. One worker at a time serves a platform, reconnects it, and keeps its state in the store."""
 
 import asyncio
 import logging
@@ -6,181 +6,194 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.engine.engine import Engine
-from holdfast.engine.together import all_of, stop, whole
-from holdfast.gateway import rules
-from holdfast.gateway.attend import Attendant
-from holdfast.gateway.choose import connect
-from holdfast.gateway.deliver import Deliverer, Pace
-from holdfast.gateway.desk import Desk, Place
-from holdfast.gateway.inlet import Intake
-from holdfast.gateway.port import Connect, Options, Platform, reason
-from holdfast.gateway.router import Router
-from holdfast.gateway.rules import Rules
+from holdfast.gateway import policy
+from holdfast.gateway.delivery import Deliverer, RetrySchedule
+from holdfast.gateway.inbox_worker import InboxWorker
+from holdfast.gateway.intake import Intake
+from holdfast.gateway.live_preview import LivePreview
+from holdfast.gateway.message_handler import HandlerServices, MessageHandler
+from holdfast.gateway.platforms.registry import connect
+from holdfast.gateway.policy import PlatformRules
+from holdfast.gateway.port import Connect, Platform, PlatformOptions, describe_error
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.settings import Settings
-from holdfast.store import outbox, platforms
+from holdfast.store.repos import outbox, platforms
+from holdfast.supervisor import BackgroundTask, Completed, Finished, ignore_cycle
+from holdfast.tasks import run_all, run_to_completion, running
 
 if TYPE_CHECKING:
-    from holdfast.store.search import SearchIndex
+    from holdfast.store.search.index import SearchIndex
 
 logger = logging.getLogger(__name__)
-WAIT_SECONDS = 2.0
-"""How often a platform is asked for that another worker serves."""
-STOP_SECONDS = 2.0
-"""How soon a connection is told again to stop."""
-RECONNECT = Pace(first=1.0, last=60.0)
+POLL_SECONDS = 2.0
+"""How often a worker tries to take over a platform that another worker serves."""
+CANCEL_SECONDS = 2.0
+"""How long to wait before a connection is cancelled again."""
+RECONNECT = RetrySchedule(first=1.0, last=60.0)
 
-Find = Callable[[], Awaitable["SearchIndex"]]
+OpenIndex = Callable[[], Awaitable["SearchIndex"]]
 
 
-class Link:
-    """One platform: take it, connect, serve, and begin again when that ends."""
+class PlatformConnection:
+    """Serves one platform: acquires it, connects, and reconnects when the connection ends."""
 
     def __init__(
-        self, engine: Engine, settings: Settings, name: str, open_: Connect, find: Find, pace: Pace = RECONNECT
+        self,
+        engine: Engine,
+        settings: Settings,
+        name: str,
+        open_: Connect,
+        open_index: OpenIndex,
+        retry: RetrySchedule = RECONNECT,
     ) -> None:
         self._engine = engine
-        self._ground = engine.ground
+        self._services = engine.services
         self._settings = settings
-        self._name = name
+        self.name = name
         self._open = open_
-        self._find = find
-        self._pace = pace
-        given = dict(settings.gateway.platforms.get(name, {}))
-        given.pop("kind", None)
-        self._options = Options(name, given)
-        self._rules: Rules = rules.from_options(self._options)
+        self._open_index = open_index
+        self._retry = retry
+        options = dict(settings.gateway.platforms.get(name, {}))
+        options.pop("kind", None)
+        self._options = PlatformOptions(name, options)
+        self._rules: PlatformRules = policy.from_options(self._options)
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def work(self) -> None:
-        """Serve the platform until cancelled: a platform or a store that is away is tried again."""
+    def as_task(self) -> BackgroundTask:
+        """The longest time without progress is the delay before a reconnect."""
+        return BackgroundTask(self.work, self._retry.last)
+
+    async def work(self, completed: Completed = ignore_cycle) -> None:
+        """Serve the platform until cancelled; retry while the platform or the store is unavailable.
+
+        Raises Finished if its settings are invalid. An unavailable platform is not a failure of this task.
+        """
         failures = 0
         try:
             while True:
-                began = self._ground.clock.monotonic()
+                began = self._services.clock.monotonic()
                 try:
-                    await self._serve(await self._take())
-                    error = "the connection was closed"
+                    completed()
+                    await self._serve(await self._acquire(completed), completed)
+                    error = "connection closed"
                 except Invalid as e:
-                    logger.warning("%s is not served: %s", self._name, e)
-                    await self._note("down", str(e))
-                    return
+                    logger.warning("%s: not started: %s", self.name, e)
+                    await self._record_state("down", str(e))
+                    raise Finished(str(e)) from e
                 except Exception as e:
-                    error = reason(e)
+                    error = describe_error(e)
                     if not isinstance(e, HoldfastError):
-                        logger.exception("%s broke", self._name)
-                failures = 1 if self._ground.clock.monotonic() - began > self._pace.last else failures + 1
-                delay = self._pace.delay(failures)
-                logger.warning("%s: %s; connecting again in %.0f s", self._name, error, delay)
-                await self._note("down", error)
+                        logger.exception("%s failed", self.name)
+                failures = 1 if self._services.clock.monotonic() - began > self._retry.last else failures + 1
+                delay = self._retry.delay(failures)
+                logger.warning("%s: %s; reconnecting in %.0f s", self.name, error, delay)
+                await self._record_state("down", error)
+                completed()
                 await asyncio.sleep(delay)
         finally:
             await self._release()
 
-    async def _take(self) -> str:
-        """Become the one that serves the platform; how far it was read."""
+    async def _acquire(self, completed: Completed) -> str:
+        """Wait until this worker serves the platform; return the read position."""
         while True:
-            at = self._ground.clock.now()
-            taken = await self._ground.database.write(platforms.take, self._name, self._ground.worker_id, at=at)
+            at = self._services.clock.now()
+            taken = await self._services.database.write(platforms.take, self.name, self._services.worker_id, at=at)
             if taken is not None:
                 return taken.position
-            await asyncio.sleep(WAIT_SECONDS)
+            completed()
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def _note(self, state: platforms.Link, error: str) -> None:
-        at, me = self._ground.clock.now(), self._ground.worker_id
+    async def _record_state(self, state: platforms.LinkState, error: str) -> None:
+        at, me = self._services.clock.now(), self._services.worker_id
         try:
-            await self._ground.database.write(platforms.note, self._name, me, state, error=error, at=at)
+            await self._services.database.write(platforms.record_state, self.name, me, state, error=error, at=at)
         except HoldfastError as e:
-            logger.warning("%s: how it is could not be written down: %s", self._name, e)
+            logger.warning("%s: cannot record its state: %s", self.name, e)
 
     async def _release(self) -> None:
         try:
-            await self._ground.database.write(
-                platforms.release, self._name, self._ground.worker_id, at=self._ground.clock.now()
+            await self._services.database.write(
+                platforms.release, self.name, self._services.worker_id, at=self._services.clock.now()
             )
         except HoldfastError as e:
-            logger.warning("%s could not be left to others: %s", self._name, e)
+            logger.warning("%s: cannot release the platform: %s", self.name, e)
 
-    async def _serve(self, position: str) -> None:
-        async with self._open(self._options, self._ground.clock) as platform:
+    async def _serve(self, position: str, completed: Completed) -> None:
+        async with self._open(self._options, self._services.clock) as platform:
             self._options.refuse_unknown()
-            intake = Intake(self._ground, self._name, platform.read)
-            attendant = Attendant(self._ground, self._name, platform, stream=self._rules.stream, lock=self._lock)
-            place = Place(self._engine, self._settings, self._name, platform, self._rules)
-            desk = Desk(place, find=self._find, attend=attendant.begin)
-            router = Router(self._ground, self._name, platform.read, desk)
+            intake = Intake(self._services, self.name, platform.read)
+            preview = LivePreview(self._services, self.name, platform, stream=self._rules.stream, lock=self._lock)
+            services = HandlerServices(self._engine, self._settings, self.name, platform, self._rules)
+            handler = MessageHandler(services, open_index=self._open_index, on_turn_started=preview.start)
+            inbox_worker = InboxWorker(self._services, self.name, platform.read, handler)
             deliverer = Deliverer(
-                self._ground,
-                self._name,
+                self._services,
+                self.name,
                 platform,
                 hold=self._rules.hold_unknown,
                 files=self._settings.home / "files",
                 lock=self._lock,
+                home=self._settings.gateway.home_channel,
             )
             try:
-                await all_of(
-                    _until_lost(platform, intake, position), router.work(), deliverer.work(), self._until_replaced()
-                )
+                tasks = {f"inbox {self.name}": inbox_worker.as_task(), f"outbox {self.name}": deliverer.as_task()}
+                async with self._engine.supervisor.running(tasks):
+                    await run_all(_receive_until_lost(platform, intake, position), self._watch_ownership(completed))
             finally:
-                await attendant.close()
+                await preview.close()
 
-    async def _until_replaced(self) -> None:
-        """One that was declared dead finds that another serves the platform: then it stops."""
+    async def _watch_ownership(self, completed: Completed) -> None:
+        """Raise Unavailable once another worker serves the platform, because this one was declared dead."""
         while True:
-            await asyncio.sleep(WAIT_SECONDS)
-            found = await self._ground.database.read(platforms.get, self._name)
-            if found is None or found.worker_id != self._ground.worker_id:
-                raise Unavailable("another worker serves the platform")
+            await asyncio.sleep(POLL_SECONDS)
+            found = await self._services.database.read(platforms.get, self.name)
+            if found is None or found.worker_id != self._services.worker_id:
+                raise Unavailable("another worker now serves the platform")
+            completed()
 
     def _lock(self, chat: str) -> asyncio.Lock:
         return self._locks.setdefault(chat, asyncio.Lock())
 
 
-async def _until_lost(platform: Platform, intake: Intake, position: str) -> None:
-    receiving = asyncio.ensure_future(platform.receive(intake, position))
-    try:
-        await asyncio.wait({receiving})
-    finally:
-        await whole(_silence(receiving))
+async def _receive_until_lost(platform: Platform, intake: Intake, position: str) -> None:
+    async with running(platform.receive(intake, position)) as (receiving,):
+        try:
+            await asyncio.wait({receiving})
+        finally:
+            await run_to_completion(_cancel_until_done(receiving))
     receiving.result()
-    raise Unavailable("the platform ended the connection")
+    raise Unavailable("the platform closed the connection")
 
 
-async def _silence(receiving: "asyncio.Future[None]") -> None:
-    """A library that loses being told to stop, as Python 3.11's `wait_for` does, is told again."""
+async def _cancel_until_done(receiving: "asyncio.Future[None]") -> None:
+    """Cancel again if a library loses the cancellation, as `wait_for` of Python 3.11 does."""
     while not receiving.done():
         receiving.cancel()
-        await asyncio.wait({receiving}, timeout=STOP_SECONDS)
+        await asyncio.wait({receiving}, timeout=CANCEL_SECONDS)
     if not receiving.cancelled():
-        receiving.exception()  # it is passed on, unless we are stopping
+        receiving.exception()  # mark it as retrieved; the caller raises it unless we are stopping
 
 
 class Gateway:
     def __init__(
-        self, engine: Engine, settings: Settings, find: Find, kinds: Mapping[str, Connect] | None = None
+        self, engine: Engine, settings: Settings, open_index: OpenIndex, kinds: Mapping[str, Connect] | None = None
     ) -> None:
-        self._engine = engine
-        self._settings = settings
-        _check_home(settings)
-        self._links = [
-            Link(engine, settings, name, connect(str(given.get("kind", name)), kinds), find)
+        _check_home_channel(settings)
+        self._connections = [
+            PlatformConnection(engine, settings, name, connect(str(given.get("kind", name)), kinds), open_index)
             for name, given in settings.gateway.platforms.items()
         ]
 
-    async def work(self) -> None:
-        """Serve every platform until cancelled. One that fails does not touch the others."""
-        tasks = [asyncio.create_task(link.work(), name="gateway") for link in self._links]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            await stop(*tasks)
+    def tasks(self) -> dict[str, BackgroundTask]:
+        """One task per platform. A failure of one does not affect the others."""
+        return {f"gateway {link.name}": link.as_task() for link in self._connections}
 
 
-def _check_home(settings: Settings) -> None:
-    """Raises Invalid for a home channel that nobody could ever be told anything in."""
+def _check_home_channel(settings: Settings) -> None:
+    """Raise Invalid if the platform of the home channel is not configured."""
     home = settings.gateway.home_channel
     if home is None:
         return
-    platform = outbox.address_of(home).platform
+    platform = outbox.parse_channel(home).platform
     if platform not in settings.gateway.platforms:
-        raise Invalid(f"[gateway] home_channel: there is no [gateway.{platform}]")
+        raise Invalid(f"[gateway] home_channel: [gateway.{platform}] is not configured")

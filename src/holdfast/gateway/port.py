@@ -1,7 +1,7 @@
 """The port of a messaging platform: six methods. Each platform is one module behind it.
 
-A platform brings payloads and takes messages. It decides nothing: who may talk, in what order, whether a message
-came before and what becomes of a reply is the gateway's business, and the same for all of them.
+A platform receives payloads and sends messages. The gateway decides everything else, in the same way for all platforms:
+who may talk, in which order, whether a message is a duplicate, and how a reply is retried.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +13,14 @@ import msgspec
 
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.times import Clock
-from holdfast.store.outbox import Choice
+from holdfast.model.validation import explain
+from holdfast.store.repos.outbox import ReplyChoice
 
 T = TypeVar("T")
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that came with a message; `ref` is what the platform needs to fetch it."""
+    """An attachment of a message; the platform needs `ref` to fetch it."""
 
     ref: str
     name: str
@@ -28,7 +29,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload as it is understood. `chat` and `message` together are its identity on the platform."""
+    """A parsed payload. `chat` and `message` together identify it on the platform."""
 
     chat: str
     message: str
@@ -37,184 +38,189 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
     private: bool = True
-    """Whether only one person and the agent are there."""
+    """Whether the chat has only one person and the agent."""
     addressed: bool = True
-    """In a group: whether the agent was spoken to."""
+    """In a group: whether the message addresses the agent."""
     pressed: str = ""
-    """The value of a choice that was pressed, and `about` the delivery it belonged to."""
+    """The value of the button that was pressed; `about` is the delivery that showed it."""
     about: str = ""
     reply_to: str = ""
-    """What a reply refers to, in the platform's own words; without it, the message."""
+    """The message that a reply refers to, in the platform's format; if empty, `message`."""
     ignored: str = ""
-    """Why it is nobody's business: an edit, our own words, an update without a message."""
+    """Why the gateway ignores it: an edit, our own message, an update without a message."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """One message to send. `key` is the same whenever the same thing is sent again."""
+    """One message to send. Every attempt to send it has the same `key`."""
 
     chat: str
     text: str
     key: str
     reply_to: str = ""
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ReplyChoice, ...] = ()
     about: str = ""
-    """The delivery that a choice belongs to: comes back with it."""
+    """The delivery that shows the choices; the platform returns it with the choice."""
     file: Path | None = None
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """It was taken; `remote` is the platform's name for it."""
+    """The platform accepted it; `remote` is the platform's id for it."""
 
     remote: str
 
 
-class Later(msgspec.Struct, frozen=True):
-    """It was certainly not taken, and may be later. With `everywhere` the same holds for all chats."""
+class RetryLater(msgspec.Struct, frozen=True):
+    """The platform did not accept it, and may do so later. `everywhere`: the same holds for all chats."""
 
     reason: str
     after_seconds: float | None = None
     everywhere: bool = False
 
 
-class Never(msgspec.Struct, frozen=True):
-    """It will not be taken, now or later."""
+class Rejected(msgspec.Struct, frozen=True):
+    """The platform will never accept it."""
 
     reason: str
 
 
-class Unsure(msgspec.Struct, frozen=True):
-    """It may have been taken: the connection broke before the platform said."""
+class DeliveryUnknown(msgspec.Struct, frozen=True):
+    """The platform may have accepted it: the connection broke before its response."""
 
     reason: str
 
 
-Fate = Sent | Later | Never | Unsure
+DeliveryResult = Sent | RetryLater | Rejected | DeliveryUnknown
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform can do."""
+class PlatformLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The capabilities and limits of a platform."""
 
     text: int
-    """The longest text of one message, in `measure`'s units."""
+    """The longest text of one message, in units of `measure`."""
     measure: Callable[[str], int] = len
     keyed: bool = False
-    """Whether it recognises by its key something that is sent again."""
+    """Whether it recognises a repeated message by its key."""
     edits: bool = False
     typing_seconds: float | None = None
-    """How often a sign of typing must be renewed; None if there is none."""
+    """How often the typing indicator must be renewed; None if the platform has none."""
     chat_seconds: float = 0.0
-    """The least time between two messages of a chat."""
+    """The minimum time between two messages to a chat."""
     tells_queued: bool = True
-    """Whether people are told that their words wait."""
+    """Whether people are told that their message is queued."""
     answer_seconds: float = 20.0
-    """How long it may take to answer."""
+    """How long it may take to respond."""
 
 
-class Inlet(Protocol):
-    """Where a platform puts what it receives."""
+class InboundPort(Protocol):
+    """Takes what a platform receives."""
 
     async def take(self, payloads: Sequence[str | bytes], position: str | None = None) -> None:
-        """Keep the payloads, and how far the platform was read. When this returns they are safe, and may be acknowledged.
+        """Commit the payloads and the read position. When this returns, they are durable and may be acknowledged.
 
-        Payloads that cannot be understood are kept as well; what comes twice is recognised. Raises NotSaved or Unavailable.
+        Payloads that cannot be parsed are stored as well; duplicates are recognised. Raises NotSaved or Unavailable.
         """
 
-    async def connected(self) -> None:
-        """Say that the platform is reached."""
+    async def report_connected(self) -> None:
+        """Record that the platform is connected."""
 
-    async def troubled(self, error: str) -> None:
-        """Say that it is not, and that the platform's own module is trying again."""
+    async def report_down(self, error: str) -> None:
+        """Record that it is not connected; the platform's own module retries."""
 
 
 class Platform(Protocol):
-    """A connection. Every method may be called at any time while it is open."""
+    """An open connection. Every method may be called at any time."""
 
-    limits: Limits
+    limits: PlatformLimits
 
-    async def receive(self, inlet: Inlet, position: str) -> None:
-        """Hand all that comes to the inlet, from `position` on, until cancelled; acknowledge only what it has taken.
+    async def receive(self, intake: InboundPort, position: str) -> None:
+        """Pass everything after `position` to the intake until cancelled; acknowledge only what the intake has stored.
 
-        Raises Unavailable when the connection is lost for good: it is then opened anew.
+        Raises Unavailable when the connection is lost; the gateway then opens a new one.
         """
 
     def read(self, payload: str) -> Incoming:
-        """What a payload says. Pure; any error means that it cannot be understood."""
+        """Parse a payload. Pure; any error means that the payload cannot be parsed."""
 
-    async def send(self, message: Outgoing) -> Fate:
+    async def send(self, message: Outgoing) -> DeliveryResult:
         """Send one message that fits the limits."""
 
-    async def edit(self, chat: str, remote: str, text: str) -> Fate:
-        """Change a message that was sent, where the platform can."""
+    async def edit(self, chat: str, remote: str, text: str) -> DeliveryResult:
+        """Edit a sent message, if the platform supports it."""
 
     async def typing(self, chat: str) -> None:
-        """Show that a reply is being made. What goes wrong here is nobody's business."""
+        """Show a typing indicator. Failures are ignored."""
 
     async def fetch(self, attachment: Attachment, target: Path, max_bytes: int) -> None:
-        """Save an attachment. Raises TooLarge having stopped in time, or Unavailable."""
+        """Save an attachment. Raises TooLarge, without downloading more than `max_bytes`, or Unavailable."""
 
 
-class TooLarge(Exception):
-    """An attachment that is over the limit; whoever fetches it handles this."""
+Connect = Callable[["PlatformOptions", Clock], AbstractAsyncContextManager[Platform]]
+"""Opens a platform. Raises Invalid for wrong settings, Unavailable if the platform does not respond."""
 
 
-Connect = Callable[["Options", Clock], AbstractAsyncContextManager[Platform]]
-"""Opens a platform from its settings. Raises Invalid for wrong settings, Unavailable for no answer."""
-
-
-class Options:
-    """The settings of a platform, each checked when it is asked for. What nobody asked for is unknown and refused."""
+class PlatformOptions:
+    """The settings of a platform. Each is checked when it is read; one that was never read is unknown and refused."""
 
     def __init__(self, name: str, given: dict[str, object]) -> None:
         self._name = self.name = name
         self._given = given
-        self._asked: set[str] = set()
+        self._read: set[str] = set()
 
     def text(self, key: str, default: str | None = None) -> str:
-        return self._get(key, str, default, "a text")
+        return self._get(key, str, default, "a string")
 
     def number(self, key: str, default: float | None = None) -> float:
         value = self._get(key, (int, float), default, "a number")
         if isinstance(value, bool) or value < 0:
-            raise Invalid(f"[gateway.{self._name}] {key}: expected a number that is not negative")
+            raise Invalid(f"[gateway.{self._name}] {key}: expected a non-negative number")
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
         return self._get(key, bool, default, "true or false")
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; numbers are taken as such, because the ids of many platforms are."""
+        """A list of strings. Numbers are converted, because many platforms have numeric ids."""
         value = self._get(key, list, [], "a list")
         if not all(isinstance(one, str | int) for one in value):
-            raise Invalid(f"[gateway.{self._name}] {key}: expected a list of texts")
+            raise Invalid(f"[gateway.{self._name}] {key}: expected a list of strings")
         return tuple(str(one) for one in value)
 
+    def lists(self, key: str) -> dict[str, tuple[str, ...]]:
+        """A table of lists of strings."""
+        table = self._get(key, dict, {}, "a table of lists")
+        if not all(isinstance(value, list) for value in table.values()):
+            raise Invalid(f"[gateway.{self._name}] {key}: expected a table of lists of strings")
+        return {str(name): tuple(str(one) for one in value) for name, value in table.items()}
+
     def one_of(self, key: str, known: Sequence[str]) -> str:
-        """One of some words; the first is the default."""
+        """One of the known values; the first is the default."""
         value = self.text(key, known[0])
         if value not in known:
             raise Invalid(f"[gateway.{self._name}] {key}: expected one of {', '.join(known)}")
         return value
 
     def _get(self, key: str, kind: type[T] | tuple[type, ...], default: T | None, what: str) -> T:
-        self._asked.add(key)
+        self._read.add(key)
         value = self._given.get(key, default)
         if value is None:
             raise Invalid(f"[gateway.{self._name}] needs {key}, {what}")
         if not isinstance(value, kind):
             raise Invalid(f"[gateway.{self._name}] {key}: expected {what}")
-        return value  # type: ignore[return-value] # it was just checked
+        return value  # type: ignore[return-value] # checked above
 
     def refuse_unknown(self) -> None:
-        """Raises Invalid for a setting that nobody has asked for."""
+        """Raise Invalid for a setting that was never read."""
         for key in self._given:
-            if key not in self._asked:
-                known = ", ".join(sorted(self._asked))
-                raise Invalid(f"[gateway.{self._name}] has an unknown setting {key}; known here are {known}")
+            if key not in self._read:
+                known = ", ".join(sorted(self._read))
+                raise Invalid(f"[gateway.{self._name}] unknown setting {key}; known settings: {known}")
 
 
-def reason(error: BaseException) -> str:
-    """An error of somebody else's in a line."""
+def describe_error(error: BaseException) -> str:
+    """Describe any error in one line of at most 300 characters."""
     if isinstance(error, HoldfastError):
         return str(error)
+    if isinstance(error, msgspec.ValidationError):
+        return " ".join(explain(error).split())[:300]
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:300] if text else type(error).__name__

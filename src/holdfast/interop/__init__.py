@@ -1,1 +1,1 @@
-"""Sessions in other forms: as outsiders see them, as files, and from the logs of others."""
+"""JSON documents for clients, exports to files, and imports of other programs' logs."""

@@ -1,23 +1,25 @@
-"""An event in its place in a log: its one written form, and the hash that chains it to the one before it."""
+"""A log entry: an event with its sequence number, its serialized form, and the hash that chains it to the previous one."""
 
 import hashlib
 import json
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.model.errors import Corrupt, Invalid
 from holdfast.model.event import KIND_OF, KINDS, Event
 
+T = TypeVar("T")
 FORMAT = 1
 GENESIS = "0" * 64
-"""What stands before the first event of a chain."""
+"""The hash before the first event of a chain."""
 
 MAX_BODY_BYTES = 256 * 1024 * 1024
-"""The largest body accepted: well over any message, well under what both databases can hold in a row."""
+"""The largest body accepted: far larger than any message, far smaller than the row limit of both databases."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An event in its place in a log."""
+    """An event at its position in a log."""
 
     seq: int
     at: int
@@ -30,39 +32,57 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 _json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+_msgspec = msgspec.json.Encoder()
+FLOAT_FIELDS = COST, TEMPERATURE = b'"cost":', b'"temperature":'
+"""The fields of events that hold floats, which msgspec writes differently."""
 _decoders = {kind: msgspec.json.Decoder(cls) for kind, cls in KINDS.items()}
 
 
 def dumps(value: object) -> str:
-    """The one way bodies are written: compact JSON in ASCII, keys in the order given."""
+    """Serialize a body: compact ASCII JSON with keys in the given order. The hash depends on this form."""
     return _json.encode(value)
 
 
+def loads(text: str, type_: type[T]) -> T:
+    """Parse the output of `dumps`. msgspec's decoder rejects lone surrogates, which represent bytes that are not UTF-8."""
+    return msgspec.convert(json.loads(text), type_)
+
+
 def encode(event: Event) -> str:
-    """The body of an event. Raises Invalid for one that no database row can hold."""
+    """The body of an event. Raises Invalid if it is too large or not representable."""
     try:
-        body = dumps(msgspec.to_builtins(event))
-    except ValueError as e:  # JSON has no word for infinity
+        body = _encode_plain(event) or dumps(msgspec.to_builtins(event))
+    except ValueError as e:  # JSON cannot represent infinity
         raise Invalid(f"a {KIND_OF[type(event)]} event cannot be written: {e}") from e
     if len(body) > MAX_BODY_BYTES:
         raise Invalid(f"an event of {len(body):,} bytes is over the limit of {MAX_BODY_BYTES:,}")
     return body
 
 
+def _encode_plain(event: Event) -> str | None:
+    """The body, several times as fast as with `dumps`, or None if msgspec could write the event differently."""
+    try:
+        body = _msgspec.encode(event)
+    except UnicodeEncodeError:  # a lone surrogate
+        return None
+    if not body.isascii() or b"\x7f" in body or COST in body or TEMPERATURE in body:
+        return None
+    return body.decode("ascii")
+
+
 def decode(kind: str, body: str) -> Event:
-    """The event of a stored row. Raises Corrupt for a kind or a body this release cannot read."""
+    """The event of a stored row. Raises Corrupt for an unknown kind or an unreadable body."""
     decoder = _decoders.get(kind)
     if decoder is None:
-        raise Corrupt(f"event kind {kind!r} is not known to this release")
+        raise Corrupt(f"event kind {kind!r} is unknown to this release")
     try:
         if "\\ud" not in body:
             return decoder.decode(body)
-        # msgspec refuses lone surrogates, which stand for the bytes of tool output that are not UTF-8.
-        return msgspec.convert(json.loads(body), KINDS[kind])
+        return loads(body, KINDS[kind])
     except (msgspec.MsgspecError, ValueError) as e:
         raise Corrupt(f"the body of a {kind} event cannot be read: {e}") from e
 
 
 def link(previous: str, kind: str, at: int, body: str) -> str:
-    """The hash that chains an event to the one before it. All of it is ASCII, unless a stored row was damaged."""
+    """The hash that chains an event to the previous one. The input is ASCII unless a stored row was damaged."""
     return hashlib.sha256(f"{previous}\n{kind}\n{at}\n{body}".encode()).hexdigest()

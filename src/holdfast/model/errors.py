@@ -1,29 +1,30 @@
-"""Every failure this program can name. Anything else is a bug and is left to escape.
+"""All named errors. Any other exception is a bug and propagates.
 
 HoldfastError
 ├── NotFound          what was asked for does not exist
 ├── Invalid           the caller sent something we cannot accept
-│   ├── Ambiguous     a reference that fits several sessions
+│   ├── Ambiguous     a reference that matches several sessions
 │   └── Unsupported   a store we must not open: a network file system, a newer release, not ours
 ├── Conflict          the caller's view is stale
-│   ├── KeyReused     an idempotency key that came back with another request
-│   ├── Busy          somebody alive holds the session or the store
-│   ├── InQuarantine  recovery gave up on the session; a person must reopen it
+│   ├── KeyReused     an idempotency key that was used for another request
+│   ├── Busy          a live worker holds the session or the store
+│   ├── InQuarantine  a turn was quarantined because it repeatedly killed its worker
 │   ├── LeaseLost     another worker holds the session now; nothing was written
-│   └── DeclaredDead  others have taken over all that this worker had; it can write nothing and stops
-├── NotSaved          the store could not make it durable; nothing of it counts as saved
+│   └── DeclaredDead  other workers took over this worker's sessions; it can no longer write and stops
+├── NotSaved          the store could not make the data durable; nothing of it was saved
 │   ├── DiskFull
 │   ├── ReadOnly
 │   └── IoFailed
-├── Corrupt           stored bytes are not what was written
-├── Unavailable       a store or a channel is away; trying later may help
+├── Corrupt           stored bytes differ from what was written
+├── Unavailable       a store or a channel cannot be reached; a later attempt may succeed
+├── LoginFailed       an MCP server wants a login, or the login did not succeed
 └── ProviderFailed    the model did not answer
     ├── RateLimited       too many requests; `retry_after` says when to come back, if the provider did
     ├── ContextTooLong    the request is longer than the model's window
     ├── Refused           the provider will not answer this request, now or later
     ├── AuthFailed        the key is missing or not accepted
     ├── Unreachable       no connection, no answer in time, or the provider's own error
-    └── BadReply          an answer that was cut off or makes no sense
+    └── BadReply          a reply that was cut off or cannot be parsed
 """
 
 from typing import ClassVar
@@ -106,6 +107,10 @@ class Unavailable(HoldfastError):
     retryable = True
 
 
+class LoginFailed(HoldfastError):
+    code = "login_failed"
+
+
 class ProviderFailed(HoldfastError):
     code = "provider_failed"
 
@@ -124,7 +129,13 @@ class ContextTooLong(ProviderFailed):
 
 
 class Refused(ProviderFailed):
+    """`blames_input`: the provider objects to the content of the messages, not to settings, tools or the account."""
+
     code = "refused"
+
+    def __init__(self, message: str, *, blames_input: bool = False) -> None:
+        super().__init__(message)
+        self.blames_input = blames_input
 
 
 class AuthFailed(ProviderFailed):

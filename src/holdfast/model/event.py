@@ -1,13 +1,14 @@
-"""Every fact a log can hold.
+"""All events that a log can contain.
 
-Stored kinds and fields are for ever: kinds and fields with defaults may be added, none renamed or
-reused. `docs/events.md` describes the format to outsiders.
+Stored kinds and fields are permanent: kinds, and fields with defaults, may be added; none may be renamed or
+reused. `docs/events.md` documents the format.
 """
 
 from typing import Literal
 
 import msgspec
 
+from holdfast.model.approval import Proposal, Scope
 from holdfast.model.message import Content, Outcome, Part
 
 Source = Literal["chat", "run", "api", "gateway", "cron", "batch", "library", "import"]
@@ -31,7 +32,7 @@ class _Fact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Usage(_Fact, frozen=True):
-    """What the provider counted. `cost` is in US dollars where it is known."""
+    """The provider's token counts. `cost` is in US dollars, if known."""
 
     tokens_in: int = 0
     tokens_out: int = 0
@@ -52,16 +53,18 @@ class SessionOpened(_Fact, frozen=True):
 
 
 class UserSaid(_Fact, frozen=True):
-    """`input_id` is the id under which words were admitted that then joined a turn already running."""
+    """`input_id` is the id under which the input was queued, if it then joined a running turn."""
 
     turn_id: str
     parts: tuple[Content, ...]
     name: str = ""
     input_id: str = ""
+    sender: str = ""
+    """The sender's id: `platform:person`, or the API caller; empty for the local user."""
 
 
 class ModelSaid(_Fact, frozen=True):
-    """A finished reply, or with `partial` what had been streamed when it was cut off."""
+    """A finished reply or, with `partial`, the part that was streamed before it was cut off."""
 
     turn_id: str
     parts: tuple[Part, ...]
@@ -72,12 +75,20 @@ class ModelSaid(_Fact, frozen=True):
 
 
 class ToolStarted(_Fact, frozen=True):
-    """Committed before the tool acts, so that a crash in mid-act can be seen afterwards."""
+    """Committed before the tool acts, so that recovery can detect a crash during the call."""
 
     turn_id: str
     call_id: str
     name: str
     attempt: int = 1
+
+
+class ToolCheckpointed(_Fact, frozen=True):
+    """How another worker can continue the call, as the tool wrote it; empty if it cannot any more."""
+
+    turn_id: str
+    call_id: str
+    state: str = ""
 
 
 class ToolEnded(_Fact, frozen=True):
@@ -89,37 +100,45 @@ class ToolEnded(_Fact, frozen=True):
     millis: int = 0
 
 
-class Offer(_Fact, frozen=True):
-    """A tool of the client's: the model may call it, the client runs it. `parameters` is a JSON schema, as text."""
+class ClientTool(_Fact, frozen=True):
+    """A client-side tool: the model may call it, the client runs it. `parameters` is a JSON schema, as text."""
 
     name: str
     description: str = ""
     parameters: str = "{}"
+    strict: bool = False
+    """Whether the provider should enforce the schema."""
 
 
-class Terms(_Fact, frozen=True):
-    """What a turn was asked for under, where that is not what the session has anyway."""
+class RequestOptions(_Fact, frozen=True):
+    """The options of the request that started a turn, where they differ from the session's."""
 
     model: str = ""
     system: str | None = None
-    tools: tuple[Offer, ...] = ()
+    tools: tuple[ClientTool, ...] = ()
     use_tools: bool = True
     our_tools: bool = True
     temperature: float | None = None
     max_tokens: int | None = None
     options: dict[str, str] = {}
-    """Further parameters of the request that only some providers know, each value as JSON text."""
+    """Further request parameters that only some providers support, each value as JSON text."""
     instructions: str | None = None
-    """What stands before the system text, for this turn alone."""
+    """Text to put before the system text, for this turn only."""
     echo: dict[str, str] = {}
-    """What a client of the Responses API is told again of its request, each value as JSON text."""
+    """Request fields that the Responses API returns to its client, each value as JSON text."""
+    client: str = ""
+    """The program that sent the request; empty for input that does not come from an API client."""
+    max_tool_calls: int | None = None
+    """How many calls of the server's own tools the turn may run."""
+    metadata: dict[str, str] = {}
+    """The client's own metadata of a Chat Completions request."""
 
 
 class TurnStarted(_Fact, frozen=True):
     turn_id: str
     worker_id: str = ""
     key: str = ""
-    terms: Terms = Terms()
+    terms: RequestOptions = RequestOptions()
 
 
 class TurnEnded(_Fact, frozen=True):
@@ -129,11 +148,11 @@ class TurnEnded(_Fact, frozen=True):
     code: str = ""
     usage: Usage = Usage()
     awaiting: tuple[str, ...] = ()
-    """Calls that the client is to run; their results come with the next turn."""
+    """Calls that the client must run; their results come with the next turn."""
 
 
 class ReplyRestarted(_Fact, frozen=True):
-    """The model was asked anew after a part of its reply had been shown as safe. That part is void."""
+    """The model was called again after part of its reply had been shown as durable. That part is discarded."""
 
     turn_id: str
     text: str
@@ -141,24 +160,24 @@ class ReplyRestarted(_Fact, frozen=True):
 
 
 class InputDropped(_Fact, frozen=True):
-    """Words that waited were taken back before their turn began."""
+    """Queued input was withdrawn before its turn began."""
 
     turn_id: str
     parts: tuple[Content, ...] = ()
-    terms: Terms = Terms()
+    terms: RequestOptions = RequestOptions()
 
 
 class ResponseDeleted(_Fact, frozen=True):
-    """A client no longer wants the turn to be found by the id of its response; the turn stays."""
+    """A client deleted a response: its id no longer finds the turn. The turn stays in the log."""
 
     turn_id: str
 
 
 class Compacted(_Fact, frozen=True):
-    """Raises the epoch: the context now begins with the pinned messages and the summary of what came up to `upto_seq`.
+    """Increases the epoch: the context now begins with the pinned messages and the summary of the events up to `upto_seq`.
 
-    Results of tools from there up to `thinned_upto` are shown with at most `thinned_to` characters each.
-    `refused_tokens` is the size, as we count, at which the provider had refused the context.
+    Tool results from there up to `thinned_upto` are truncated to `thinned_to` characters each.
+    `refused_tokens` is the size, by our own count, at which the provider rejected the context.
     """
 
     epoch: int
@@ -177,11 +196,11 @@ class Compacted(_Fact, frozen=True):
     usage: Usage = Usage()
     refused_tokens: int = 0
     reason: str = ""
-    """Why no model, or not the first one, wrote the summary."""
+    """Why some models could not write the summary."""
 
 
 class CompactionFailed(_Fact, frozen=True):
-    """Nothing was changed. `tokens` is how large the context is."""
+    """Nothing was changed. `tokens` is the size of the context."""
 
     reason: str
     code: str = ""
@@ -197,7 +216,7 @@ class CompactionUndone(_Fact, frozen=True):
 
 
 class Rewound(_Fact, frozen=True):
-    """Takes back what was said after `to_seq`: it stays in the log and no longer counts."""
+    """Undoes everything after `to_seq`: it stays in the log, but leaves the context."""
 
     to_seq: int
     why: Literal["undo", "retry"] = "undo"
@@ -212,8 +231,27 @@ class ModelChanged(_Fact, frozen=True):
     model: str
 
 
+class SystemChanged(_Fact, frozen=True):
+    """The client's system text changes from here on. An empty text means the built-in one."""
+
+    system: str = ""
+    sha256: str = ""
+
+
+class InputRefused(_Fact, frozen=True):
+    """The provider refused new input because of its content: the messages stay in the log and leave the context.
+
+    A user's message is left out. A tool result is replaced by a notice, because each call needs a result.
+    """
+
+    turn_id: str
+    seqs: tuple[int, ...]
+    reason: str = ""
+    code: str = ""
+
+
 class Forked(_Fact, frozen=True):
-    """Ends the part that a fork shares with its parent; all before it is the parent's, hashes included."""
+    """Ends the part that a fork shares with its parent: all events before it are the parent's, including their hashes."""
 
     parent_id: str
     at_seq: int
@@ -223,7 +261,7 @@ class Forked(_Fact, frozen=True):
 
 
 class Ended(_Fact, frozen=True):
-    """`last_sign_at` is when the session last showed life, if that is not the time of this event."""
+    """`last_sign_at` is the session's last sign of life, if that differs from the time of this event."""
 
     reason: EndReason
     detail: str = ""
@@ -231,14 +269,14 @@ class Ended(_Fact, frozen=True):
 
 
 class Reopened(_Fact, frozen=True):
-    """`by_person` also forgives what recovery has tried so far."""
+    """`by_person` also resets the count of recovery attempts."""
 
     reason: str = ""
     by_person: bool = False
 
 
 class Renewed(_Fact, frozen=True):
-    """This session took the place of another in its channel. `notice` is what the person is told; `processes` still run."""
+    """This session replaced another in its channel. `notice` goes to the person; `processes` are still running."""
 
     previous_id: str
     rule: Literal["idle", "daily", "new"]
@@ -248,14 +286,14 @@ class Renewed(_Fact, frozen=True):
 
 
 class ResetSkipped(_Fact, frozen=True):
-    """A reset was due and did not take place. Written once for each change of the reason."""
+    """A reset was due but skipped. Written once per change of the reason."""
 
     reason: str
     processes: tuple[str, ...] = ()
 
 
 class ProcessStarted(_Fact, frozen=True):
-    """Committed before the process is started, so that a crash in between can be seen afterwards."""
+    """Committed before the process starts, so that a crash in between can be detected."""
 
     process_id: str
     command: str
@@ -264,7 +302,7 @@ class ProcessStarted(_Fact, frozen=True):
 
 
 class ProcessEnded(_Fact, frozen=True):
-    """`exit_code` is negative for a signal, and null if nobody can know it. `tail` is the end of its output."""
+    """`exit_code` is negative for a signal, and null if unknown. `tail` is the end of its output."""
 
     process_id: str
     reason: str
@@ -274,7 +312,7 @@ class ProcessEnded(_Fact, frozen=True):
 
 
 class ProcessExpired(_Fact, frozen=True):
-    """A process runs past its time to live: it no longer holds back a reset."""
+    """A process has exceeded its time to live: it no longer blocks a reset."""
 
     process_id: str
     ttl_seconds: int = 0
@@ -283,7 +321,7 @@ class ProcessExpired(_Fact, frozen=True):
 
 
 class ProcessesLeft(_Fact, frozen=True):
-    """What became of the processes that ran when a person began another session."""
+    """What a person chose for the running processes when a new session replaced this one."""
 
     processes: tuple[str, ...]
     action: Literal["stop", "keep", "hand_over"]
@@ -291,36 +329,44 @@ class ProcessesLeft(_Fact, frozen=True):
 
 
 class ProcessesReceived(_Fact, frozen=True):
-    """Processes that were begun in another session belong to this one from here on."""
+    """Processes of another session belong to this one from here on."""
 
     processes: tuple[str, ...]
     origin: str
 
 
 class Recovered(_Fact, frozen=True):
-    """A worker that died or went left this session in mid-turn; `evidence` says how that was known."""
+    """A worker died or left during a turn, and another recovered the turn; `evidence` says how this was detected."""
 
     turn_id: str
     attempt: int
     action: str
     evidence: str = ""
     worker_id: str = ""
-    """Who took it up."""
+    """The worker that recovered it."""
+    suspect: bool = False
+    """Whether the turn was active in the dead worker's process and so could have caused the death."""
+    isolated: bool = False
+    """Whether this replay runs its tools only while no other suspect does, so that a death in it is proof."""
 
 
 class Quarantined(_Fact, frozen=True):
-    """Recovery gave up: nothing runs in this session until a person reopens it."""
+    """A turn was stopped for good because it repeatedly crashed its worker; the session accepts new messages."""
 
     reason: str
     turn_id: str = ""
 
 
 class ApprovalAsked(_Fact, frozen=True):
-    """A call waits for a person's word before it may act."""
+    """A tool call waits for a person's approval."""
 
     turn_id: str
     call_id: str
     question: str
+    """The question; for a long command or diff only its beginning, with the number of lines that follow."""
+    question_id: str = ""
+    proposal: Proposal = Proposal()
+    """Everything that an approval would run."""
 
 
 class ApprovalAnswered(_Fact, frozen=True):
@@ -329,11 +375,27 @@ class ApprovalAnswered(_Fact, frozen=True):
     allowed: bool
     by: str = ""
     reason: str = ""
+    scope: Scope = "once"
+    rule_id: str = ""
+    """The rule that the answer created."""
+    content: str = ""
+    """The values of a form, as JSON text."""
+
+
+class ApprovalRuleApplied(_Fact, frozen=True):
+    """A call that needs approval was allowed without a question, because of an approval rule."""
+
+    turn_id: str
+    call_id: str
+    rule_id: str
+    by: str = ""
+    """Who created the rule."""
+    proposal: Proposal = Proposal()
 
 
 class Imported(_Fact, frozen=True):
-    """Ends what was taken from elsewhere. `digest` stands for all that the source held then, so that it can be told
-    whether it has only grown since; `usage` is what the source counted and its messages do not say.
+    """Ends the imported events. `digest` identifies the content of the source at that time, so that a source that has only
+    grown since can be told from one that was changed; `usage` is what the source recorded in addition to its messages.
     """
 
     format: str
@@ -352,13 +414,25 @@ class Unpinned(_Fact, frozen=True):
 
 
 class MessagePinned(_Fact, frozen=True):
-    """A message that stays in the context word for word, whatever is compacted."""
+    """Compaction keeps this message in the context verbatim."""
 
     seq: int
 
 
 class MessageUnpinned(_Fact, frozen=True):
     seq: int
+
+
+class MessageRemoved(_Fact, frozen=True):
+    """A client removed this message from its conversation: it stays in the log and leaves the context."""
+
+    seq: int
+
+
+class MetadataChanged(_Fact, frozen=True):
+    """The client's own metadata of the session, as a whole."""
+
+    metadata: dict[str, str] = {}
 
 
 class Trashed(_Fact, frozen=True):
@@ -374,6 +448,7 @@ Event = (
     | UserSaid
     | ModelSaid
     | ToolStarted
+    | ToolCheckpointed
     | ToolEnded
     | TurnStarted
     | TurnEnded
@@ -386,6 +461,8 @@ Event = (
     | Rewound
     | Titled
     | ModelChanged
+    | SystemChanged
+    | InputRefused
     | Forked
     | Ended
     | Reopened
@@ -400,6 +477,7 @@ Event = (
     | Quarantined
     | ApprovalAsked
     | ApprovalAnswered
+    | ApprovalRuleApplied
     | Imported
     | Pinned
     | Unpinned
@@ -407,6 +485,8 @@ Event = (
     | Restored
     | MessagePinned
     | MessageUnpinned
+    | MessageRemoved
+    | MetadataChanged
 )
 
 KINDS: dict[str, type[Event]] = {
@@ -414,6 +494,7 @@ KINDS: dict[str, type[Event]] = {
     "user_said": UserSaid,
     "model_said": ModelSaid,
     "tool_started": ToolStarted,
+    "tool_checkpointed": ToolCheckpointed,
     "tool_ended": ToolEnded,
     "turn_started": TurnStarted,
     "turn_ended": TurnEnded,
@@ -426,6 +507,8 @@ KINDS: dict[str, type[Event]] = {
     "rewound": Rewound,
     "titled": Titled,
     "model_changed": ModelChanged,
+    "system_changed": SystemChanged,
+    "input_refused": InputRefused,
     "forked": Forked,
     "ended": Ended,
     "reopened": Reopened,
@@ -440,6 +523,7 @@ KINDS: dict[str, type[Event]] = {
     "quarantined": Quarantined,
     "approval_asked": ApprovalAsked,
     "approval_answered": ApprovalAnswered,
+    "approval_rule_applied": ApprovalRuleApplied,
     "imported": Imported,
     "pinned": Pinned,
     "unpinned": Unpinned,
@@ -447,6 +531,8 @@ KINDS: dict[str, type[Event]] = {
     "restored": Restored,
     "message_pinned": MessagePinned,
     "message_unpinned": MessageUnpinned,
+    "message_removed": MessageRemoved,
+    "metadata_changed": MetadataChanged,
 }
 KIND_OF: dict[type[Event], str] = {cls: kind for kind, cls in KINDS.items()}
 
@@ -460,6 +546,7 @@ ANNOTATIONS = (
     ResponseDeleted,
     MessagePinned,
     MessageUnpinned,
+    MetadataChanged,
     ResetSkipped,
     ProcessStarted,
     ProcessEnded,
@@ -467,4 +554,4 @@ ANNOTATIONS = (
     ProcessesLeft,
     ProcessesReceived,
 )
-"""Facts about a session that are no part of a turn: anybody may add them, also while a worker holds the session."""
+"""Events that are not part of a turn: any process may add them, even while a worker holds the session."""

@@ -1,6 +1,8 @@
-"""What a person or the model said, or a tool returned, as parts."""
+"""Messages of users, models and tools, as parts, and sequences of them that can be long."""
 
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Literal, overload
 
 import msgspec
 
@@ -12,7 +14,7 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
 
 
 class Image(msgspec.Struct, frozen=True, tag="image", omit_defaults=True):
-    """A picture by reference: an http(s) or data URL, or `file:` and a name in the session's files."""
+    """An image by reference: an http(s) or data URL, or `file:` and a name in the session's files."""
 
     url: str
     media_type: str = ""
@@ -28,7 +30,7 @@ class File(msgspec.Struct, frozen=True, tag="file", omit_defaults=True):
 
 
 class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults=True):
-    """The model's thinking. `opaque` is the provider's own data, kept word for word and sent back to it alone."""
+    """The model's reasoning. `opaque` is the provider's own data, kept unchanged and sent back only to that provider."""
 
     text: str = ""
     provider: str = ""
@@ -36,7 +38,7 @@ class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults=True
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", omit_defaults=True):
-    """What the model asked for. `arguments` is the JSON text as the model wrote it, valid or not."""
+    """A call requested by the model. `arguments` is the JSON text as the model wrote it, valid or not."""
 
     id: str
     name: str
@@ -55,7 +57,7 @@ Role = Literal["user", "assistant", "tool"]
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message as it stands in the log; `seq` is its event's number and `at` its instant."""
+    """One message of the log; `seq` is the number of its event and `at` its time."""
 
     seq: int
     role: Role
@@ -63,6 +65,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     at: int
     partial: bool = False
     turn_id: str = ""
+    name: str = ""
+    """The name of the user, if the client gave one."""
 
     @property
     def text(self) -> str:
@@ -74,7 +78,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def text_of(parts: tuple[Part, ...]) -> str:
-    """The visible words of some parts, those of tool results included."""
+    """The visible text of the parts, including tool results."""
     texts = []
     for part in parts:
         if isinstance(part, Text):
@@ -82,3 +86,60 @@ def text_of(parts: tuple[Part, ...]) -> str:
         elif isinstance(part, ToolResult):
             texts.append(text_of(part.parts))
     return "".join(texts)
+
+
+class MessageSnapshot(Sequence[Message]):
+    """The first messages of a list, not copied. Its owner only appends to the list, and replaces it for any other change."""
+
+    __slots__ = ("_count", "_source")
+
+    def __init__(self, source: list[Message], count: int | None = None) -> None:
+        self._source = source
+        self._count = len(source) if count is None else count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._source, self._count)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._count)
+            return tuple(self._source[start:stop] if step == 1 else tuple(self)[index])
+        return self._source[range(self._count)[index]]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and (_is_same_list(self, other) or all(map(_is_equal, self, other)))
+
+    __hash__ = None  # type: ignore[assignment] # as a list
+
+    def __repr__(self) -> str:
+        return f"MessageSnapshot({list(self)!r})"
+
+    def first(self, count: int) -> "MessageSnapshot":
+        return MessageSnapshot(self._source, count)
+
+
+def take_first(messages: Sequence[Message], count: int) -> Sequence[Message]:
+    """The first messages. Of a snapshot, nothing is copied."""
+    return messages.first(count) if isinstance(messages, MessageSnapshot) else messages[:count]
+
+
+def starts_with(messages: Sequence[Message], first: Sequence[Message]) -> bool:
+    """Whether these are the first messages. Of two snapshots of one list, nothing is compared."""
+    return len(messages) >= len(first) and (_is_same_list(messages, first) or all(map(_is_equal, messages, first)))
+
+
+def _is_same_list(one: object, other: object) -> bool:
+    return isinstance(one, MessageSnapshot) and isinstance(other, MessageSnapshot) and one._source is other._source
+
+
+def _is_equal(one: object, other: object) -> bool:
+    return one is other or one == other

@@ -1,63 +1,65 @@
-"""A background process as the store keeps it, its signs of work, and what they add up to. Pure: looking is done elsewhere.
+"""A stored background process, its signs of activity, and its classification. Pure: `processes.inspect` takes the samples.
 
-Ages and pauses are measured on the machine's own monotonic clock, which every program of one boot shares: no
-wall clock that is set makes a process old, and a machine that sleeps ages nobody.
+Ages and pauses use the machine's monotonic clock, which all programs of one boot share: setting the wall clock
+makes no process old, and time during which the machine is suspended does not count.
 """
 
 from typing import Literal
 
 import msgspec
 
-from holdfast.model.identity import Identity
+from holdfast.model.process_identity import Identity
 
 MARKER = "HOLDFAST_PROCESS"
-"""The variable by which everything that a process starts is known to belong to it."""
+"""The environment variable that marks every descendant of a process."""
 
 WORK_SECONDS = 300.0
-"""How long a sign of work counts: long enough for the pauses within a build, short beside any TTL."""
+"""How long activity counts: longer than the pauses of a build, much shorter than any time to live."""
 BASE_SECONDS = 60.0
-"""How far apart two looks are compared at the most, so that slow work is seen by those who look often."""
+"""The maximum age of the sample that a new one is compared with, so that frequent sampling detects slow work."""
 CPU_SHARE = 0.02
-"""Of one core. A server that polls twice a second uses a hundredth of it."""
+"""Share of one core. A server that polls twice a second uses one percent of this."""
 CPU_SECONDS = 0.1
-"""At the least, because the kernel counts in ticks."""
+"""The minimum, because the kernel counts in ticks."""
 GAP_SECONDS = 2 * BASE_SECONDS
-"""If nobody has looked for longer, what has changed may have changed long ago: then only its own time tells."""
+"""After a longer gap between samples, a change may be old: only evidence with a time of its own counts."""
 IO_BYTES = 16_384
-"""Read and written between two looks: arbitrary, well over what an idle event loop moves."""
+"""Bytes read and written between two samples: arbitrary, far more than an idle event loop transfers."""
 
 Kind = Literal["working", "serving", "idle", "gone"]
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one look at all the programs of a process saw."""
+    """One measurement of all programs of a process."""
 
     at: int
     mono: int
     """Microseconds on the monotonic clock."""
     cpu: float = 0.0
     output: int = 0
-    """Bytes it has ever put out."""
+    """Total bytes of output."""
     output_age: float = 0.0
-    """Seconds since it last put something out."""
+    """Seconds since the last output."""
     io: int = 0
     members: int = 0
     crowd: str = ""
-    """Changes with any program that starts or ends in it."""
+    """A fingerprint that changes whenever one of its programs starts or ends."""
     youngest: float = 0.0
     """Seconds since the newest of its programs started."""
     listens: tuple[str, ...] = ()
+    hidden: bool = False
+    """Its programs could not be inspected: only its output and the shim's files give evidence."""
 
 
 class Track(msgspec.Struct, frozen=True):
-    """The looks that count: the newest, the one it is compared with, and the last sign of work."""
+    """The newest sample, the one it is compared with, and the last sign of activity."""
 
     base: Sample
     newest: Sample
     worked_at: int
     worked_mono: int
     work: str
-    """What the last sign of work was."""
+    """The last sign of activity, in words."""
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -71,22 +73,22 @@ class Process(msgspec.Struct, frozen=True):
     host: str
     boot: str
     pid: int | None
-    """None until its keeper has said that it runs."""
+    """None until its shim reports that it runs."""
     process_started: str | None
     started_at: int
     started_mono: int
     ttl_seconds: int
     track: Track
     stop_reason: str | None
-    """Why somebody asked it to end, if somebody did."""
+    """Why it was asked to end, if it was."""
     expired_at: int | None
     ended_at: int | None
     exit_code: int | None
     end_reason: str | None
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What a process is doing, how that is known, and whether it holds back a reset."""
+class ProcessVerdict(msgspec.Struct, frozen=True):
+    """What a process is doing, the evidence, and whether it blocks a reset."""
 
     kind: Kind
     evidence: str
@@ -95,12 +97,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def begun(sample: Sample) -> Track:
-    """The track of a process that starts now: starting is a sign of work."""
+    """The track of a process that starts now: starting counts as activity."""
     return Track(sample, sample, sample.at, sample.mono, "it was started")
 
 
 def advance(track: Track, sample: Sample) -> Track:
-    """The track after one more look."""
+    """The track after one more sample."""
     sign = sign_of_work(track.base, sample)
     if sign is not None:
         work, age = sign
@@ -110,7 +112,7 @@ def advance(track: Track, sample: Sample) -> Track:
 
 
 def sign_of_work(before: Sample, now: Sample) -> tuple[str, float] | None:
-    """What was done between two looks, in words, and how many seconds ago; None if nothing that counts."""
+    """The activity between two samples, in words, and how many seconds ago; None if there was none."""
     seconds = (now.mono - before.mono) / 1e6
     if seconds < 0:
         return None
@@ -127,10 +129,10 @@ def sign_of_work(before: Sample, now: Sample) -> tuple[str, float] | None:
     return None
 
 
-def classify(process: Process, ours: Identity, mono: int) -> Verdict:
-    """What the process is doing, from all that was seen of it. One of another machine is as it was last seen there."""
+def classify(process: Process, ours: Identity, mono: int) -> ProcessVerdict:
+    """Classify the process by its samples. A process of another machine is classified as it was last seen there."""
     if process.ended_at is not None:
-        return Verdict("gone", process.end_reason or "", expired=False, blocks=False)
+        return ProcessVerdict("gone", process.end_reason or "", expired=False, blocks=False)
     if not is_here(process, ours):
         seen = _classify(process, process.track.newest.mono)
         return msgspec.structs.replace(seen, evidence=f"{seen.evidence}, as it was last seen on {process.host}")
@@ -138,32 +140,36 @@ def classify(process: Process, ours: Identity, mono: int) -> Verdict:
 
 
 def is_here(process: Process, ours: Identity) -> bool:
-    """Whether its pids mean something to this program."""
+    """Whether its pids are valid on this machine and boot."""
     return (process.host, process.boot) == (ours.host, ours.boot)
 
 
-def _classify(process: Process, mono: int) -> Verdict:
+def _classify(process: Process, mono: int) -> ProcessVerdict:
     track = process.track
     age, quiet = (mono - process.started_mono) / 1e6, (mono - track.worked_mono) / 1e6
     expired = process.expired_at is not None or age > process.ttl_seconds
+    hidden = "; its programs cannot be inspected" if track.newest.hidden else ""
     late = f"; past its time to live of {duration(process.ttl_seconds)}" if expired else ""
+    late = hidden + late
     if quiet <= WORK_SECONDS:
-        return Verdict("working", f"{track.work} {_ago(quiet)}{late}", expired, blocks=not expired)
+        return ProcessVerdict("working", f"{track.work} {_ago(quiet)}{late}", expired, blocks=not expired)
     silence = f"no sign of work for {duration(quiet)}"
     if track.newest.listens:
-        return Verdict("serving", f"listens on {', '.join(track.newest.listens)}; {silence}{late}", expired, False)
-    return Verdict("idle", f"{silence}{late}", expired, blocks=False)
+        return ProcessVerdict(
+            "serving", f"listens on {', '.join(track.newest.listens)}; {silence}{late}", expired, False
+        )
+    return ProcessVerdict("idle", f"{silence}{late}", expired, blocks=False)
 
 
 def exit_words(code: int | None) -> str:
-    """How a program ended, by its exit code."""
+    """Describe an exit code."""
     if code is None:
         return "exit code not known"
     return f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
 
 
 def duration(seconds: float) -> str:
-    """A time span as people say it: `45 s`, `3 min`, `36 h`, `12 d`."""
+    """Format a duration: `45 s`, `3 min`, `36 h`, `12 d`."""
     for unit, size in (("d", 172_800), ("h", 7_200), ("min", 120)):
         if seconds >= size:
             return f"{seconds / {'d': 86_400, 'h': 3_600, 'min': 60}[unit]:.0f} {unit}"

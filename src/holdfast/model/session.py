@@ -1,4 +1,4 @@
-"""What a log adds up to: the session as lists and commands show it. Rebuildable from the log at any time."""
+"""The session row and its summary, which is derived from the log and can be rebuilt from it."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -8,6 +8,8 @@ import msgspec
 
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
     Compacted,
     CompactionFailed,
     CompactionUndone,
@@ -34,20 +36,20 @@ from holdfast.model.event import (
 )
 from holdfast.model.message import Message, ToolResult, text_of
 
-State = Literal["running", "waiting", "interrupted", "quarantined", "ended"]
+State = Literal["running", "asking", "waiting", "interrupted", "quarantined", "ended"]
 ACTIVE = (SessionOpened, UserSaid, ModelSaid, ToolEnded, Reopened, Forked)
-"""What counts as activity when a reset is considered."""
+"""Events that count as activity for resets."""
 PREVIEW_LENGTH = 120
 MOST = 2**63 - 1
 TITLE_LENGTH = 200
 JOINERS = "\u200c\u200d"
-"""Invisible, but part of how Persian and many emoji are spelt."""
+"""Invisible, but required to write Persian and many emoji."""
 UNKNOWN_LETTERS = {"Cn", "Co"}
-"""Categories of letters that are newer than this Python or somebody's own: not for us to judge."""
+"""Categories of characters that are newer than this Python or private: shown unchanged."""
 
 
-class Summary(msgspec.Struct, frozen=True):
-    """All of a session that is folded from its log."""
+class SessionSummary(msgspec.Struct, frozen=True):
+    """The part of a session that is derived from its log."""
 
     title: str | None = None
     source: str = ""
@@ -70,26 +72,33 @@ class Summary(msgspec.Struct, frozen=True):
     open_turn: str | None = None
     quarantined: str | None = None
     active_at: int = 0
-    """When something was last said, or the session was opened."""
+    """When the last message was committed or the session was opened."""
+    asking: int = 0
+    """The number of calls of the open turn that wait for approval."""
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A session as the store keeps it: its place in the log, who may write, and the summary."""
+    """A stored session: the head of its log, its lease, and its summary."""
 
     id: str
     seq: int
     hash: str
     lease_worker: str | None
     lease_token: int
-    summary: Summary
+    summary: SessionSummary
     owner_worker: str | None = None
-    """Who has the session open, between turns too."""
+    """The worker that has the session open, also between turns."""
     last_heartbeat_at: int | None = None
 
     @property
     def worker_id(self) -> str | None:
-        """Whom the session belongs to now, if to anybody."""
+        """The worker that holds or has the session open, if any."""
         return self.lease_worker or self.owner_worker
+
+    @property
+    def display_title(self) -> str:
+        """The title; without one, the first words or the id."""
+        return self.summary.title or self.summary.preview or self.id
 
     @property
     def state(self) -> State:
@@ -100,11 +109,13 @@ class Session(msgspec.Struct, frozen=True):
             return "quarantined"
         if summary.open_turn is None:
             return "waiting"
+        if summary.asking:
+            return "asking"
         return "interrupted" if self.lease_worker is None else "running"
 
 
-def fold(summary: Summary, event: Event, at: int) -> Summary:
-    """The summary after one more event. Time never runs backwards in it, whatever the clock did."""
+def fold(summary: SessionSummary, event: Event, at: int) -> SessionSummary:
+    """The summary after one more event. Its times never go backwards, even if the clock did."""
     changes = _changes(summary, event, at)
     changes["updated_at"] = max(summary.updated_at, at)
     if isinstance(event, ACTIVE):
@@ -112,11 +123,11 @@ def fold(summary: Summary, event: Event, at: int) -> Summary:
     return msgspec.structs.replace(summary, **changes)
 
 
-def _changes(summary: Summary, event: Event, at: int) -> dict[str, object]:
+def _changes(summary: SessionSummary, event: Event, at: int) -> dict[str, object]:
     match event:
         case UserSaid():
-            words = summary.preview or preview(text_of(event.parts))
-            return {"message_count": summary.message_count + 1, "preview": words}
+            first = summary.preview or preview(text_of(event.parts))
+            return {"message_count": summary.message_count + 1, "preview": first}
         case ModelSaid():
             return {
                 "message_count": summary.message_count + 1,
@@ -125,9 +136,13 @@ def _changes(summary: Summary, event: Event, at: int) -> dict[str, object]:
         case ToolEnded():
             return {"message_count": summary.message_count + 1}
         case TurnStarted():
-            return {"turn_count": summary.turn_count + 1, "open_turn": event.turn_id}
+            return {"turn_count": summary.turn_count + 1, "open_turn": event.turn_id, "quarantined": None}
         case TurnEnded():
-            return {"open_turn": None}
+            return {"open_turn": None, "asking": 0}
+        case ApprovalAsked() if event.turn_id == summary.open_turn:
+            return {"asking": summary.asking + 1}
+        case ApprovalAnswered() if event.turn_id == summary.open_turn:
+            return {"asking": max(0, summary.asking - 1)}
         case Compacted():
             return {"epoch": event.epoch, **_spent(summary, event.usage)}
         case CompactionFailed():
@@ -162,7 +177,7 @@ def _changes(summary: Summary, event: Event, at: int) -> dict[str, object]:
             return {}
 
 
-def _spent(summary: Summary, usage: Usage) -> dict[str, object]:
+def _spent(summary: SessionSummary, usage: Usage) -> dict[str, object]:
     return {
         "tokens_in": _countable(summary.tokens_in + usage.tokens_in),
         "tokens_out": _countable(summary.tokens_out + usage.tokens_out),
@@ -170,7 +185,7 @@ def _spent(summary: Summary, usage: Usage) -> dict[str, object]:
 
 
 def _countable(tokens: int) -> int:
-    """What a row can hold, whatever an imported log claims to have cost."""
+    """Clamp to what a row can hold: an imported log may claim any number."""
     return max(-MOST, min(MOST, tokens))
 
 
@@ -185,8 +200,8 @@ def _opened(event: SessionOpened, at: int) -> dict[str, object]:
     }
 
 
-def _forked(summary: Summary, event: Forked, at: int) -> dict[str, object]:
-    """A fork keeps the words of its parent and starts a life of its own."""
+def _forked(summary: SessionSummary, event: Forked, at: int) -> dict[str, object]:
+    """A fork keeps the messages of its parent and resets everything else."""
     return {
         "parent_id": event.parent_id,
         "source": event.source or summary.source,
@@ -198,18 +213,19 @@ def _forked(summary: Summary, event: Forked, at: int) -> dict[str, object]:
         "trashed_at": None,
         "open_turn": None,
         "quarantined": None,
+        "asking": 0,
     }
 
 
-def summarise(entries: Iterable[Entry]) -> Summary:
-    summary = Summary()
+def summarise(entries: Iterable[Entry]) -> SessionSummary:
+    summary = SessionSummary()
     for entry in entries:
         summary = fold(summary, entry.event, entry.at)
     return summary
 
 
 def standing(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries that count: all but those that were taken back."""
+    """The entries without those that a rewind took back."""
     kept: list[Entry] = []
     for entry in entries:
         if isinstance(entry.event, Rewound):
@@ -220,16 +236,16 @@ def standing(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def messages(entries: Iterable[Entry]) -> list[Message]:
-    """What was said, in order."""
+    """The messages of the entries, in order."""
     return [message for entry in entries if (message := as_message(entry)) is not None]
 
 
 def as_message(entry: Entry) -> Message | None:
-    """The message an event carries, if it carries one."""
+    """The message of an event, if it has one."""
     event = entry.event
     match event:
         case UserSaid():
-            return Message(entry.seq, "user", event.parts, entry.at, turn_id=event.turn_id)
+            return Message(entry.seq, "user", event.parts, entry.at, turn_id=event.turn_id, name=event.name)
         case ModelSaid():
             return Message(entry.seq, "assistant", event.parts, entry.at, event.partial, event.turn_id)
         case ToolEnded():
@@ -241,16 +257,16 @@ def as_message(entry: Entry) -> Message | None:
 
 def preview(text: str) -> str:
     """The first words on one line."""
-    return one_line(text[: 4 * PREVIEW_LENGTH])[:PREVIEW_LENGTH]
+    return collapse_line(text[: 4 * PREVIEW_LENGTH])[:PREVIEW_LENGTH]
 
 
 def title_line(text: str) -> str:
-    """A title as lists show it and as it is looked for; empty if nothing of it can be seen."""
-    return one_line(text)[:TITLE_LENGTH].strip(" " + JOINERS)
+    """A title for lists and lookup; empty if nothing of it is visible."""
+    return collapse_line(text)[:TITLE_LENGTH].strip(" " + JOINERS)
 
 
-def one_line(text: str) -> str:
-    """The text without line breaks, control characters and lone surrogates, which would garble a list or a terminal."""
+def collapse_line(text: str) -> str:
+    """The text on one line, without control characters and lone surrogates."""
     return " ".join("".join(letter if _can_be_shown(letter) else " " for letter in text).split())
 
 

@@ -10,13 +10,13 @@ DAY = 86_400 * SECOND
 
 
 class Clock(Protocol):
-    """Time is handed in, so that tests own it."""
+    """A port, so that tests control the time."""
 
     def now(self) -> int:
-        """The instant, in microseconds since 1970 UTC. May jump when somebody sets the clock."""
+        """The wall-clock time in microseconds since 1970 UTC. It may jump."""
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards; only differences mean anything."""
+        """Seconds that never go backwards; only differences are meaningful."""
 
 
 def micros(moment: datetime) -> int:
@@ -26,21 +26,21 @@ def micros(moment: datetime) -> int:
 
 EARLIEST = micros(datetime.min.replace(tzinfo=UTC))
 LATEST = micros(datetime.max.replace(tzinfo=UTC))
-"""The first and the last instant that is a date."""
+"""The earliest and the latest instant that `datetime` can represent."""
 
 
 def moment(at: int) -> datetime:
-    """The instant as a date; one that no date can tell, as an imported log may hold, as the nearest that can."""
+    """The instant as a datetime. Imported logs may hold times out of range; these are clamped."""
     return EPOCH + timedelta(microseconds=max(EARLIEST, min(at, LATEST)))
 
 
 def iso(at: int) -> str:
-    """ISO 8601 in UTC with all six digits, so that the text sorts as the time does."""
+    """ISO 8601 in UTC with six decimal digits, so that the text sorts by time."""
     return moment(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def from_iso(text: str) -> int:
-    """The instant named by `iso`. Raises ValueError for a text without a time zone."""
+    """Parse the output of `iso`. Raises ValueError for a text without a time zone."""
     parsed = datetime.fromisoformat(text)
     if parsed.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")

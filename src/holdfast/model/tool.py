@@ -1,48 +1,139 @@
-"""The port that every tool fills."""
+"""The port that every tool implements."""
 
+import hashlib
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.model.asking import ToolSpec
-from holdfast.model.message import Content, Text
+from holdfast.model.finding import Finding
+from holdfast.model.message import Content, Message, Text
+from holdfast.model.provider import ToolSpec
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a call takes place."""
+class CallQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running call asks the person."""
+
+    key: str
+    """Unique within the call. A question that a dead worker asked is not asked again."""
+    message: str
+    kind: Literal["elicitation", "sampling"] = "elicitation"
+    form: str = ""
+    """The JSON schema of the values to give, as text; empty if the answer is yes or no."""
+    url: str = ""
+    """A page for the person to open."""
+
+
+class CallAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person answered. `cancel`: nobody did."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: str = ""
+    """The values of the form, as JSON text; they fit the form."""
+
+
+class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running call asks the session's model."""
+
+    key: str
+    messages: tuple[Message, ...]
+    system: str = ""
+    max_tokens: int | None = None
+    temperature: float | None = None
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    model: str = ""
+    finish: str = ""
+
+
+class CallHost(Protocol):
+    """What the session offers a running call."""
+
+    async def ask(self, question: CallQuestion) -> CallAnswer:
+        """Ask the person, and wait. The question is committed before it is shown, and survives a crash."""
+
+    async def checkpoint(self, state: str) -> None:
+        """Commit how another worker can continue the call; an empty text if it no longer can."""
+
+    async def complete(self, request: CompletionRequest) -> Completion | None:
+        """Ask the person, then the model; None if the person refuses. Raises ProviderFailed."""
+
+    def report(self, text: str) -> None:
+        """Show the progress of the call to whoever watches. It is not stored."""
+
+    def is_stopped(self) -> bool:
+        """Whether a person stopped the turn. Otherwise a cancelled call may be continued by another worker."""
+
+
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The session, directories and approval of a tool call."""
 
     session_id: str
     turn_id: str
     call_id: str
     workdir: Path
-    """The session's working folder."""
+    """The session's working directory."""
     files: Path
-    """A private folder of the session for output that is too long to show."""
+    """A private directory of the session for output that is too long to show."""
+    approved: str = ""
+    """The digest of the preview that was approved; a tool that has one refuses to do anything else."""
+    host: CallHost | None = None
+    """The session; None where nobody can be asked."""
+    checkpoint: str = ""
+    """How to continue the call that another worker began; empty for a new call."""
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model is told. `ok` is false for a call that did not do what was asked."""
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """The result that the model receives. `ok` is false if the call failed."""
 
     parts: tuple[Content, ...]
     ok: bool = True
 
     @classmethod
-    def say(cls, text: str, *, ok: bool = True) -> "Output":
+    def say(cls, text: str, *, ok: bool = True) -> "ToolOutput":
         return cls(parts=(Text(text),), ok=ok)
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call would do, for the person who is asked to approve it."""
+
+    text: str = ""
+    """The diff of a file, or the content of a new one."""
+    command: str = ""
+    words: tuple[str, ...] = ()
+    """The words of the command, if it is one simple command without any expansion."""
+    workdir: Path | None = None
+    """Where it would run, if not in the session's working directory."""
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@runtime_checkable
+class Previewing(Protocol):
+    """A tool that can preview the effect of a call."""
+
+    async def preview(self, arguments: dict[str, object], context: ToolContext) -> Preview:
+        """What the call would do now. Changes nothing. Raises Invalid, with text for the model, if the call would fail."""
 
 
 class Tool(Protocol):
     spec: ToolSpec
     repeatable: bool
-    """Whether a call whose outcome is unknown may simply be run again: true only for tools that change nothing."""
+    """Whether a call whose outcome is unknown may run again: true only for tools that change nothing."""
 
-    def risk(self, arguments: dict[str, object]) -> str | None:
-        """Why a person must be asked before this call runs, in a sentence; None if nobody need be."""
+    def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
+        """Every reason why a person must approve this call before it runs; empty if it needs no approval.
 
-    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
-        """Do it. Arguments have been checked against the spec's schema.
+        Arguments have been checked against the spec's schema. Must not change anything.
+        """
 
-        A failure that the model can understand is an Output with ok=False, not an exception.
-        Cancellation stops the work, child processes included, before it passes through.
+    async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
+        """Run the call. Arguments have been checked against the spec's schema.
+
+        A failure that the model can understand is a ToolOutput with ok=False, not an exception.
+        Cancellation stops the work and its child processes before it propagates.
         """

@@ -1,6 +1,6 @@
-"""What a log says about the turn in hand: which calls are open, and how to close what cannot go on."""
+"""The state of the current turn, derived from the log: open calls, and the events that close the turn. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -8,7 +8,8 @@ from holdfast.model.entry import Entry
 from holdfast.model.event import (
     Event,
     ModelSaid,
-    Terms,
+    RequestOptions,
+    ToolCheckpointed,
     ToolEnded,
     ToolStarted,
     TurnEnded,
@@ -20,30 +21,49 @@ from holdfast.model.event import (
 from holdfast.model.message import Outcome, Text, ToolCall
 
 NOTHING = Usage()
+FORKED = "forked"
+"""The code of a turn that a fork ended: it did not fail, and its duration is meaningless."""
 ABSENT = "The client was asked to run this call and gave no result."
 NOT_RUN = "Not run: the turn ended before this call was started."
+TOO_MANY = "Not run: the request allows {} calls of tools, and they are used up. Answer without this one."
 UNKNOWN = "The outcome of this call is unknown: the work stopped before a result was recorded. It may or may not have taken effect."
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the newest turn stands."""
+    """The state of the latest turn."""
 
     id: str | None = None
     """The open turn; None when the session waits for input."""
     open_calls: tuple[ToolCall, ...] = ()
-    """What the model asked for and has no result yet, in the order asked."""
+    """Calls of the model without a result, in order."""
     started: frozenset[str] = frozenset()
-    """Which of those may have acted."""
+    """The ids of open calls that may have taken effect."""
+    checkpoints: tuple[tuple[str, str], ...] = ()
+    """How open calls can be continued: the call's id and what its tool wrote."""
     owes_reply: bool = False
-    """Whether the model has something to answer."""
+    """Whether the model has to reply to something."""
     steps: int = 0
     """Model calls of the open turn so far."""
-    terms: Terms = Terms()
-    """What the open turn was asked for under."""
+    tool_calls: int = 0
+    """Calls of the server's own tools that the open turn has started so far."""
+    terms: RequestOptions = RequestOptions()
+    """The options of the request that started the turn."""
+
+    def checkpoint(self, call_id: str) -> str:
+        """How the call can be continued; empty if it cannot."""
+        return dict(self.checkpoints).get(call_id, "")
+
+    def lost_calls(self, repeatable: Callable[[str], bool]) -> tuple[ToolCall, ...]:
+        """Started calls that must not run again. A call of a tool that changes nothing may, or one with a checkpoint."""
+        return tuple(
+            call
+            for call in self.open_calls
+            if call.id in self.started and not repeatable(call.name) and not self.checkpoint(call.id)
+        )
 
 
 def fold_turn(turn: Turn, event: Event) -> Turn:
-    """Where the turn stands after one more event."""
+    """The state of the turn after one more event."""
     match event:
         case TurnStarted():
             return Turn(id=event.turn_id, terms=event.terms)
@@ -53,10 +73,15 @@ def fold_turn(turn: Turn, event: Event) -> Turn:
             calls = tuple(part for part in event.parts if isinstance(part, ToolCall))
             owes = event.partial and turn.owes_reply
             return msgspec.structs.replace(
-                turn, open_calls=calls, started=frozenset(), owes_reply=owes, steps=turn.steps + 1
+                turn, open_calls=calls, started=frozenset(), checkpoints=(), owes_reply=owes, steps=turn.steps + 1
             )
+        case ToolCheckpointed():
+            kept = tuple(one for one in turn.checkpoints if one[0] != event.call_id)
+            added = ((event.call_id, event.state),) if event.state else ()
+            return msgspec.structs.replace(turn, checkpoints=kept + added)
         case ToolStarted():
-            return msgspec.structs.replace(turn, started=turn.started | {event.call_id})
+            count = turn.tool_calls + (event.attempt == 1)
+            return msgspec.structs.replace(turn, started=turn.started | {event.call_id}, tool_calls=count)
         case ToolEnded():
             left = tuple(call for call in turn.open_calls if call.id != event.call_id)
             return msgspec.structs.replace(
@@ -69,7 +94,7 @@ def fold_turn(turn: Turn, event: Event) -> Turn:
 
 
 def turn_of(entries: Sequence[Entry]) -> Turn:
-    """Where the newest turn stands. What came before it does not matter, and is not looked at."""
+    """The state of the latest turn. Does not read the entries before it."""
     start = len(entries)
     while start > 0 and not isinstance(entries[start - 1].event, TurnStarted):
         start -= 1
@@ -79,13 +104,26 @@ def turn_of(entries: Sequence[Entry]) -> Turn:
     return turn
 
 
-def loose_ends(entries: Sequence[Entry]) -> list[Event]:
-    """The events that close an open turn which nobody will go on with, so that the log stays well-formed."""
+def closing_events(entries: Sequence[Entry]) -> list[Event]:
+    """The events that close an abandoned turn, so that the log stays well-formed."""
     return close(turn_of(entries), outcome="cancelled", reason="the session was left in mid-turn")
 
 
+def end_of_fork(entries: Sequence[Entry]) -> list[Event]:
+    """The events that close the turn at which a fork branches off. After a complete reply the turn counts as done."""
+    turn = turn_of(entries)
+    if turn.id is not None and turn.steps and not turn.open_calls and not turn.owes_reply:
+        return [TurnEnded(turn_id=turn.id, outcome="done", code=FORKED)]
+    return close(turn, outcome="cancelled", reason="the session was forked here, in mid-turn", code=FORKED)
+
+
+def may_call_tools(turn: Turn) -> bool:
+    """Whether the turn may run further calls of the server's own tools."""
+    return turn.terms.max_tool_calls is None or turn.tool_calls < turn.terms.max_tool_calls
+
+
 def close(turn: Turn, *, outcome: TurnOutcome, reason: str, code: str = "", usage: Usage = NOTHING) -> list[Event]:
-    """The events that end the turn here and now: each open call gets the one result it is owed."""
+    """The events that end the turn now: each open call gets exactly one result."""
     if turn.id is None:
         return []
     results: list[Event] = [close_call(turn, call) for call in turn.open_calls]
@@ -93,18 +131,31 @@ def close(turn: Turn, *, outcome: TurnOutcome, reason: str, code: str = "", usag
 
 
 def half_said(turn_id: str, text: str) -> ModelSaid:
-    """Text of a reply that was cut off, as it stands in the log."""
+    """The event for the text of a reply that was cut off."""
     return ModelSaid(turn_id=turn_id, parts=(Text(text),), finish="cut", partial=True)
 
 
-def close_call(turn: Turn, call: ToolCall) -> ToolEnded:
-    """The result of a call that will not be run, or whose outcome nobody will ever know."""
+def close_call(turn: Turn, call: ToolCall, known: str = "") -> ToolEnded:
+    """The result of a call that will not run or whose outcome is unknown; `known` is what is known about it."""
     assert turn.id is not None, "calls belong to a turn"
     outcome: Outcome = "unknown" if call.id in turn.started else "failed"
-    text = UNKNOWN if call.id in turn.started else NOT_RUN
+    text = known or (UNKNOWN if call.id in turn.started else NOT_RUN)
     return ToolEnded(turn_id=turn.id, call_id=call.id, name=call.name, outcome=outcome, parts=(Text(text),))
 
 
 def absent(turn_id: str, call: ToolCall) -> ToolEnded:
-    """The result of a call that the client was to run, when it goes on without giving one."""
+    """The result of a client-side call for which the client sent no result."""
     return ToolEnded(turn_id=turn_id, call_id=call.id, name=call.name, outcome="unknown", parts=(Text(ABSENT),))
+
+
+def add_usage(one: Usage, other: Usage) -> Usage:
+    """The sum of two; the cost is unknown only if both are."""
+    known = [usage.cost for usage in (one, other) if usage.cost is not None]
+    return Usage(
+        tokens_in=one.tokens_in + other.tokens_in,
+        tokens_out=one.tokens_out + other.tokens_out,
+        cache_read=one.cache_read + other.cache_read,
+        cache_write=one.cache_write + other.cache_write,
+        reasoning=one.reasoning + other.reasoning,
+        cost=sum(known) if known else None,
+    )

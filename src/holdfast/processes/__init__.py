@@ -1,1 +1,1 @@
-"""Background processes: started so that they outlive us, found again, looked at, and ended whole."""
+"""Background processes: start them so that they outlive the worker, find them again, inspect and terminate them."""

@@ -1,31 +1,27 @@
-"""Starts keepers."""
+"""Starts the shim that supervises a background process."""
 
 import asyncio
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from holdfast.model.errors import Unavailable
-from holdfast.processes import keeper
-from holdfast.processes.folder import Folder
+from holdfast.processes.process_dir import ProcessDir
+from holdfast.tasks import run_to_completion
 
+SHIM = Path(__file__).with_name("shim.py")
 LAUNCH_SECONDS = 30.0
 
 
-async def launch(deed: Literal["start", "relieve"], folder: Folder, environment: Mapping[str, str]) -> None:
-    """Have a keeper do its deed. Raises Unavailable if none does. A cancellation waits until it is known whether it does."""
-    launching = asyncio.ensure_future(_run(deed, folder, environment))
-    try:
-        await asyncio.shield(launching)
-    except asyncio.CancelledError:
-        await asyncio.wait({launching})
-        launching.exception()
-        raise
+async def launch(action: Literal["start", "resume"], folder: ProcessDir, environment: Mapping[str, str]) -> None:
+    """Run a shim with this action. Raises Unavailable if it fails. A cancellation takes effect only after the result is known."""
+    await run_to_completion(_run(action, folder, environment))
 
 
-async def _run(deed: str, folder: Folder, environment: Mapping[str, str]) -> None:
-    command = (sys.executable, "-I", "-S", keeper.__file__, deed, str(folder.path))
+async def _run(action: str, folder: ProcessDir, environment: Mapping[str, str]) -> None:
+    command = (sys.executable, "-I", "-S", str(SHIM), action, str(folder.path))
     try:
         program = await asyncio.create_subprocess_exec(
             *command,
@@ -37,15 +33,15 @@ async def _run(deed: str, folder: Folder, environment: Mapping[str, str]) -> Non
             start_new_session=True,
         )
     except OSError as e:
-        raise Unavailable(f"no keeper could be started: {e}") from e
+        raise Unavailable(f"cannot start the process shim: {e}") from e
     try:
-        # The environment goes through a pipe: Python would add to one that it was started with.
+        # The environment is sent through a pipe, because Python adds variables to the one that it is started with.
         await asyncio.wait_for(program.communicate(json.dumps(dict(environment)).encode()), LAUNCH_SECONDS)
     except TimeoutError as e:
-        raise Unavailable(f"its keeper was not ready after {LAUNCH_SECONDS:g} s") from e
+        raise Unavailable(f"the process shim was not ready after {LAUNCH_SECONDS:g} s") from e
     finally:
         if program.returncode is None:
             program.kill()
             await program.wait()
     if program.returncode != 0:
-        raise Unavailable(f"its keeper failed; see {folder.path / 'keeper.log'}")
+        raise Unavailable(f"the process shim failed; see {folder.path / 'keeper.log'}")

@@ -1,1 +1,1 @@
-"""Models behind one port: what Holdfast asks, in the words of each vendor, and what comes back."""
+"""Model providers behind one port: each converts requests to the format of its vendor, and replies back."""

@@ -1,13 +1,14 @@
-"""Asking again: after a failure that may pass, and after one that will not, with the next model.
+"""Retries failed requests on the same model with backoff, then falls back to the next model.
 
-Who decides what. A provider never asks twice; this does, for all of them. A failure that may pass (too many
-requests, no connection, a broken reply) is tried again on the same model, later each time. When the tries are used
-up, and at once for a failure that will not pass here (the key, a refusal), the next model is asked. A context that
-is too long is nobody's to try: it is raised at once, to be compacted.
+Providers never retry; this module does, for all of them. A transient failure (rate limit, no connection, broken reply)
+is retried on the same model after a growing delay. When the attempts are used up, and at once for a permanent failure
+(invalid key, refusal), the next model is used. A context that is too long is never retried: the failure is raised at
+once, so that the session is compacted.
 
-What was streamed before a failure is void. If any of it was passed on, `Restarted` comes before the next try's
-words, so that the consumer can throw its draft away. When nothing is left to try, the failure of the model that
-was chosen is raised, with a note of what became of the others; the draft then stays with the consumer.
+Output streamed before a failure is void. If any of it was passed on, `StreamRestarted` comes before the output of the
+next attempt, so that the consumer discards its draft. `Retrying` comes before each wait, so that the user can be told.
+When nothing is left to try, the failure of the configured model is raised, with a note about each fallback; the
+consumer keeps its draft.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -15,24 +16,25 @@ from contextlib import aclosing
 
 import msgspec
 
-from holdfast.model.asking import Delta, Provider, Reply, Request, Restarted
 from holdfast.model.errors import ContextTooLong, ProviderFailed, RateLimited
+from holdfast.model.provider import Delta, ModelReply, ModelRequest, Provider, Retrying, StreamRestarted
+from holdfast.providers.well_formed import join_surrogates
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how late to ask one model again. The numbers are arbitrary: about a minute in all."""
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and after which delays one model is retried. The numbers are arbitrary: about a minute in total."""
 
     tries: int = 5
     first_seconds: float = 1.0
     longest_seconds: float = 60.0
-    """No wait is longer; a provider that asks for more is not waited for."""
+    """The maximum delay. A provider that asks for a longer one is not retried."""
 
 
-POLICY = Policy()
+POLICY = RetryPolicy()
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A model that may be asked."""
+    """A model that may be used."""
 
     provider: Provider
     model: str
@@ -46,11 +48,11 @@ Sleep = Callable[[float], Awaitable[object]]
 Chance = Callable[[], float]
 
 
-def delay(policy: Policy, tried: int, chance: float, retry_after: float | None = None) -> float | None:
-    """How long to wait after the `tried`th try, in seconds; None if it is not worth trying again.
+def retry_delay(policy: RetryPolicy, tried: int, chance: float, retry_after: float | None = None) -> float | None:
+    """The delay in seconds after attempt number `tried`; None if there is no further attempt.
 
-    Doubles with each try. `chance`, from 0 to 1, takes off up to a half, so that many who failed together do not
-    come back together. Never shorter than what the provider asks for.
+    Doubles with each attempt. `chance`, from 0 to 1, subtracts up to a half (jitter), so that clients that failed
+    together do not retry together. Never shorter than the provider's retry-after.
     """
     if tried >= policy.tries or (retry_after is not None and retry_after > policy.longest_seconds):
         return None
@@ -61,63 +63,53 @@ def delay(policy: Policy, tried: int, chance: float, retry_after: float | None =
 
 async def ask_with_retries(
     candidates: Sequence[Candidate],
-    request: Request,
+    request: ModelRequest,
     *,
     sleep: Sleep,
     chance: Chance,
-    policy: Policy = POLICY,
-) -> AsyncGenerator[Delta | Reply | Restarted, None]:
-    """Stream the first whole reply that one of the candidates gives; the first is the chosen model, the rest stand in.
+    policy: RetryPolicy = POLICY,
+) -> AsyncGenerator[Delta | ModelReply | StreamRestarted | Retrying, None]:
+    """Stream the first complete reply of a candidate; the first is the configured model, the others are fallbacks.
 
-    Raises ContextTooLong at once, and any other failure when nothing is left to try. Closing the iterator stops the
-    request in hand.
+    Raises ContextTooLong at once, and any other failure when nothing is left to try. Closing the iterator cancels the
+    current request.
     """
     assert candidates, "there is no model to ask"
     failures: list[tuple[Candidate, ProviderFailed]] = []
     tried = 1
     while len(failures) < len(candidates):
         candidate = candidates[len(failures)]
-        asked = msgspec.structs.replace(request, model=candidate.model)
-        spoken = False
+        sent = msgspec.structs.replace(request, model=candidate.model)
+        has_output = False
         try:
-            async with aclosing(_stream(candidate.provider, asked)) as stream:
+            async with aclosing(join_surrogates(candidate.provider.ask(sent))) as stream:
                 async for item in stream:
-                    spoken = True
+                    has_output = True
                     yield item
                 return
         except ContextTooLong:
             raise
         except ProviderFailed as e:
             failed = e
-        wait = delay(policy, tried, chance(), _retry_after(failed)) if failed.retryable else None
+        wait = retry_delay(policy, tried, chance(), _retry_after(failed)) if failed.retryable else None
         tried += 1
         if wait is None:
             failures.append((candidate, failed))
             tried = 1
-        if spoken and len(failures) < len(candidates):
-            yield Restarted(str(failed))
+        if has_output and len(failures) < len(candidates):
+            yield StreamRestarted(str(failed))
         if wait is not None:
+            yield Retrying(reason=str(failed), seconds=wait, attempt=tried, attempts=policy.tries)
             await sleep(wait)
-    raise _told(failures)
-
-
-async def _stream(provider: Provider, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-    """The provider's own iterator, in a form that can always be closed."""
-    answer = provider.ask(request)
-    try:
-        async for item in answer:
-            yield item
-    finally:
-        if isinstance(answer, AsyncGenerator):
-            await answer.aclose()
+    raise _final_failure(failures)
 
 
 def _retry_after(failed: ProviderFailed) -> float | None:
     return failed.retry_after if isinstance(failed, RateLimited) else None
 
 
-def _told(failures: list[tuple[Candidate, ProviderFailed]]) -> ProviderFailed:
+def _final_failure(failures: list[tuple[Candidate, ProviderFailed]]) -> ProviderFailed:
     (_, chosen), *others = failures
     for candidate, failed in others:
-        chosen.add_note(f"{candidate.name} stood in and failed too: {failed}")
+        chosen.add_note(f"fallback {candidate.name} failed too: {failed}")
     return chosen

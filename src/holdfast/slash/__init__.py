@@ -1,1 +1,1 @@
-"""Commands that begin with a slash, for every face in which a person types: one registry, one behaviour."""
+"""Slash commands, shared by the chat and the messaging platforms: one registry, one behaviour."""

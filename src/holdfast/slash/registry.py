@@ -1,4 +1,4 @@
-"""Every slash command there is, and the one way to run what was typed. Help and completion are read off this table."""
+"""The table of slash commands, and `run`, which executes a typed line. Help and completion use the same table."""
 
 import difflib
 import re
@@ -7,17 +7,19 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.slash import about, going, looking, taking
-from holdfast.slash.seat import Seat
+from holdfast.slash import browse, navigation, questions, queued, session_info, turn_control
+from holdfast.slash.context import CommandContext
 
-Handler = Callable[[Seat, str], Awaitable[None]]
+Handler = Callable[[CommandContext, str], Awaitable[None]]
 TYPED = re.compile(r"/([A-Za-z?][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
-"""A command: a slash and a word. A path has more slashes, and is words like any other."""
+"""A command: a slash and a word. A path has more slashes and is plain text."""
 NEAREST = 3
+IGNORES_ARGUMENTS = ("stop",)
+"""Commands that work whatever is typed after them."""
 
 
-class Command(msgspec.Struct, frozen=True):
-    """`usage` is what follows the name; `completes` says what kind of thing that is."""
+class SlashCommand(msgspec.Struct, frozen=True):
+    """`usage` shows the arguments; `completes` names the kind of completion for them."""
 
     name: str
     handler: Handler
@@ -27,65 +29,113 @@ class Command(msgspec.Struct, frozen=True):
     completes: str = ""
 
 
+async def _help(context: CommandContext, rest: str) -> None:
+    """List the commands, or explain one."""
+    if rest:
+        command = find(rest.lstrip("/").lower())
+        also = f" (also {', '.join('/' + alias for alias in command.aliases)})" if command.aliases else ""
+        context.show(f"{f'/{command.name} {command.usage}'.strip()}{also}: {command.help}")
+        return
+    width = max(len(f"{command.name} {command.usage}") for command in COMMANDS) + 2
+    lines = [f"/{f'{command.name} {command.usage}':<{width}} {command.help}" for command in COMMANDS]
+    context.show("\n".join(lines))
+
+
 COMMANDS = (
-    Command("new", going.new, "end this session and begin another with your next words", "[stop|keep|move] [TITLE]"),
-    Command("undo-reset", going.undo_reset, "go back to the session that a reset put aside, within a day"),
-    Command("resume", going.resume, "take up another session; without a REF, choose one", "[REF]", completes="session"),
-    Command("sessions", looking.sessions, "list the sessions used last", "[NUMBER]"),
-    Command("fork", going.fork, "go on in a copy of this session, from event SEQ or from here", "[SEQ]", ("branch",)),
-    Command("title", about.title, "show or change the title", "[TITLE]"),
-    Command("undo", taking.undo, "take back the last exchange, or the last NUMBER; the log keeps it", "[NUMBER]"),
-    Command("retry", taking.retry, "take back the last reply and ask again"),
-    Command("stop", taking.stop, "end the turn that runs; what was said stays"),
-    Command(
+    SlashCommand(
+        "new", navigation.new, "end this session; your next message starts a new one", "[stop|keep|move] [TITLE]"
+    ),
+    SlashCommand("undo-reset", navigation.undo_reset, "return to the session before the last reset (within a day)"),
+    SlashCommand(
+        "resume", navigation.resume, "resume another session, or choose one from a list", "[REF]", completes="session"
+    ),
+    SlashCommand("sessions", browse.sessions, "list recent sessions", "[NUMBER]"),
+    SlashCommand(
+        "fork", navigation.fork, "continue in a copy of this session, up to event SEQ or the end", "[SEQ]", ("branch",)
+    ),
+    SlashCommand("title", session_info.title, "show or set the title", "[TITLE]"),
+    SlashCommand(
+        "undo", turn_control.undo, "undo the last exchange, or the last NUMBER; the log keeps them", "[NUMBER]"
+    ),
+    SlashCommand("retry", turn_control.retry, "discard the last reply and ask again, adding TEXT", "[TEXT]"),
+    SlashCommand("stop", turn_control.stop, "stop the running turn; its messages are kept"),
+    SlashCommand(
+        "queue",
+        queued.queue,
+        "list, edit, drop or send queued messages",
+        "[edit|drop|send] [NUMBER]",
+        completes="queue",
+    ),
+    SlashCommand(
         "compact",
-        taking.compact,
-        "shorten what the model is shown, minding what you name; the log stays whole",
-        "[WHAT MATTERS | undo]",
+        turn_control.compact,
+        "compact the context, with an optional focus; the log is unchanged",
+        "[FOCUS | undo]",
     ),
-    Command("recall", looking.recall, "read events of this session, or find words in it", "FROM[-TO] | WORDS"),
-    Command("show", looking.show, "show a message in full, a tool's output too", "SEQ"),
-    Command("ps", about.ps, "background processes of this session"),
-    Command("kill", about.kill, "end a background process", "ID"),
-    Command("why", about.why, "why this session is as it is, and what comes next"),
-    Command("status", about.status, "this session in figures"),
-    Command("model", about.model, "show or change the model", "[PROVIDER:NAME]"),
-    Command(
-        "busy", about.busy, "what becomes of words typed during a turn", "[queue|steer|interrupt]", completes="busy"
+    SlashCommand("recall", browse.recall, "show events of this session, or search it", "FROM[-TO] | WORDS"),
+    SlashCommand("history", browse.history, "show the last 50 messages of this session, or NUMBER", "[NUMBER]"),
+    SlashCommand("show", browse.show, "show a message or tool output in full", "SEQ"),
+    SlashCommand("ps", session_info.ps, "list background processes of this session"),
+    SlashCommand("kill", session_info.kill, "stop a background process", "ID"),
+    SlashCommand(
+        "questions",
+        questions.questions,
+        "list, show or answer open questions of all sessions",
+        "[show ID | answer ID ANSWER]",
     ),
-    Command("search", looking.search, "find words in everything that was ever said", "WORDS"),
-    Command("export", looking.export, "write this session to a file", "[md|html|jsonl] [FILE]", completes="export"),
-    Command("takeover", going.takeover, "make this terminal the one that has the session open"),
-    Command("help", about.help_, "list the commands, or explain one", "[COMMAND]", ("?",), completes="command"),
-    Command("quit", going.quit_, "leave; everything is kept", "", ("exit",)),
+    SlashCommand("approvals", questions.rules, "list approval rules, or revoke one", "[revoke ID]"),
+    SlashCommand("why", session_info.why, "explain the state of this session"),
+    SlashCommand("status", session_info.status, "show the state and figures of this session"),
+    SlashCommand("model", session_info.model, "show or change the model", "[PROVIDER:NAME]"),
+    SlashCommand(
+        "busy",
+        session_info.busy,
+        "show or set what happens to a message sent during a turn",
+        "[queue|steer|interrupt]",
+        completes="busy",
+    ),
+    SlashCommand("search", browse.search, "search all sessions", "WORDS"),
+    SlashCommand(
+        "export", browse.export, "export this session to a file", "[md|html|jsonl] [FILE] [--force]", completes="export"
+    ),
+    SlashCommand("takeover", navigation.takeover, "take over this session from another terminal"),
+    SlashCommand("help", _help, "list the commands, or explain one", "[COMMAND]", ("?",), completes="command"),
+    SlashCommand("quit", navigation.quit_, "quit; everything is saved", "", ("exit",)),
 )
 BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
 
 
 def parse(line: str) -> tuple[str, str] | None:
-    """The command's name and what follows it; None if the line is not a command but words."""
+    """The name and arguments of a command; None if the line is not a command."""
     found = TYPED.fullmatch(line.strip())
     return None if found is None else (found[1].lower(), (found[2] or "").strip())
 
 
-def find(name: str) -> Command:
-    """The command of that name. Raises Invalid with the nearest names."""
+def find(name: str) -> SlashCommand:
+    """Find a command by name. Raises Invalid with the nearest names."""
     command = BY_NAME.get(name)
     if command is not None:
         return command
-    near = difflib.get_close_matches(name, BY_NAME, NEAREST, 0.5)
-    near += [one for one in BY_NAME if one.startswith(name) and one not in near]
-    said = f"did you mean {' or '.join('/' + one for one in near[:NEAREST])}?" if near else "/help lists them all."
-    raise Invalid(f"there is no command /{name}; {said}")
+    similar = difflib.get_close_matches(name, BY_NAME, NEAREST, 0.5)
+    similar += [one for one in BY_NAME if one.startswith(name) and one not in similar]
+    hint = (
+        f"did you mean {' or '.join('/' + one for one in similar[:NEAREST])}?"
+        if similar
+        else "/help lists all commands"
+    )
+    raise Invalid(f"unknown command /{name}; {hint}")
 
 
-async def run(seat: Seat, line: str) -> bool:
-    """Do what the line asks for; False if it is no command. A failure we can name is told to the person, not raised."""
+async def run(context: CommandContext, line: str) -> bool:
+    """Run the command in a line; False if it is not a command. A known failure is shown to the user, not raised."""
     typed = parse(line)
     if typed is None:
         return False
     try:
-        await find(typed[0]).handler(seat, typed[1])
+        command = find(typed[0])
+        if typed[1] and not command.usage and command.name not in IGNORES_ARGUMENTS:
+            raise Invalid(f"/{command.name} takes no arguments; got {typed[1]!r}")
+        await command.handler(context, typed[1])
     except HoldfastError as e:
-        seat.tell(f"! {e}")
+        context.show(f"! {e}")
     return True

@@ -1,1 +1,1 @@
-"""Where everything is kept: the database port, its drivers, and one module of plain functions per repository."""
+"""The store: the database port, its drivers, and one module of plain functions per repository."""

@@ -1,7 +1,7 @@
-"""Named queries from the `.sql` files beside this module: all the machinery there is.
+"""Loads the named queries from the `.sql` files.
 
-They are written once, in the SQL that SQLite and PostgreSQL share. Where they cannot be, `sql/<dialect>/` has a file of
-the same name with the same query in that dialect's words, or queries that only its driver asks.
+A query is written once, in the SQL that SQLite and PostgreSQL share. Where they differ, a file of the same name in
+`sql/<dialect>/` overrides it, or adds queries that only that driver uses.
 """
 
 import re
@@ -15,7 +15,7 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 @cache
 def load(dialect: str = "sqlite") -> dict[str, str]:
-    """Every query, as `file.name`, in the words of the dialect."""
+    """Every query of the dialect, by its name `file.query`."""
     folder = Path(__file__).with_name("sql")
     found = _read(folder)
     if (folder / dialect).is_dir():
@@ -25,23 +25,23 @@ def load(dialect: str = "sqlite") -> dict[str, str]:
 
 @cache
 def for_psycopg() -> dict[str, str]:
-    """Every query for PostgreSQL, with the parameters as psycopg writes them."""
+    """Every query for PostgreSQL, with psycopg's parameter syntax."""
     return {name: as_psycopg(sql) for name, sql in load("postgres").items()}
 
 
 def as_psycopg(sql: str) -> str:
-    """`:name` as `%(name)s`, without comments, whose colons and signs mean nothing."""
+    """Replace `:name` with `%(name)s` and remove comments, which may contain colons and percent signs."""
     return _PARAMETER.sub(r"%(\1)s", _COMMENT.sub("", sql).replace("%", "%%")).strip()
 
 
 @cache
 def numbered() -> dict[str, tuple[bytes, tuple[str, ...]]]:
-    """Every query for PostgreSQL as the server itself wants it: parameters by number, and their names in that order."""
+    """Every query for PostgreSQL with numbered parameters, and the parameter names in that order."""
     return {name: as_numbered(sql) for name, sql in load("postgres").items()}
 
 
 def as_numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
-    """`:name` as `$1`, the same number for the same name."""
+    """Replace `:name` with `$1`, using one number per name."""
     bare = _COMMENT.sub("", sql).strip()
     names = tuple(dict.fromkeys(_PARAMETER.findall(bare)))
     return _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", bare).encode(), names

@@ -1,1 +1,1 @@
-"""What the model can do: each tool is a module and the `.md` of the same name that the model reads."""
+"""The tools of the model: each is a module and the `.md` of the same name that the model reads."""

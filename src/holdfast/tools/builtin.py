@@ -1,30 +1,33 @@
-"""The tools that come with Holdfast, wired together."""
+"""Creates the tools that come with Holdfast."""
 
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.model.tool import Tool
-from holdfast.tools.edit_file import EditFile
-from holdfast.tools.read_file import ReadFile
-from holdfast.tools.search_files import SearchFiles
-from holdfast.tools.terminal import StartBackground, Terminal
-from holdfast.tools.write_file import WriteFile
-from holdfast.tools.writing import Writing
+from holdfast.tools.atomic_replace import FileEditor
+from holdfast.tools.edit_file import EditFileTool
+from holdfast.tools.read_file import ReadFileTool
+from holdfast.tools.sandbox import Sandbox
+from holdfast.tools.search_files import SearchFilesTool
+from holdfast.tools.terminal import Recording, StartBackground, TerminalTool
+from holdfast.tools.write_file import WriteFileTool
 
 
-def builtin(
+def builtin_tools(
     environment: Mapping[str, str],
     *,
     home: Path | None = None,
     start_background: StartBackground | None = None,
+    recording: Recording | None = None,
+    sandbox: Sandbox | None = None,
 ) -> list[Tool]:
-    """The terminal and the file tools. `home` is Holdfast's own folder, which they touch only when a person agrees."""
-    writing = Writing(home=home)
+    """The terminal and the file tools. `home` is Holdfast's own directory, which they refuse to use."""
+    editor = FileEditor(home=home)
     return [
-        Terminal(environment, home=home, start_background=start_background),
-        ReadFile(home=home),
-        WriteFile(writing),
-        EditFile(writing),
-        SearchFiles(ripgrep=shutil.which("rg", path=environment.get("PATH")), home=home),
+        TerminalTool(environment, home=home, start_background=start_background, recording=recording, sandbox=sandbox),
+        ReadFileTool(home=home),
+        WriteFileTool(editor),
+        EditFileTool(editor),
+        SearchFilesTool(ripgrep=shutil.which("rg", path=environment.get("PATH")), home=home, sandbox=sandbox),
     ]

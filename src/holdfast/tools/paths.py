@@ -1,4 +1,4 @@
-"""From the path a model writes to the file it means."""
+"""Resolves the paths that a model writes, with error messages that help it to correct them."""
 
 import difflib
 import os
@@ -9,54 +9,62 @@ from holdfast.model.errors import Invalid
 
 
 def resolve(text: str, workdir: Path) -> Path:
-    """The absolute path. Relative ones start in the working folder; symbolic links are left to the system."""
+    """The absolute path; a relative one starts in the working folder. Symbolic links are not resolved."""
     if not text.strip():
         raise Invalid("the path is empty")
     try:
         os.fsencode(text)
         path = Path(text).expanduser()
     except (UnicodeEncodeError, RuntimeError) as e:
-        raise Invalid(f"{text!r} cannot be a path: {e}") from e
+        raise Invalid(f"{text!r} is not a valid path: {e}") from e
     if "\0" in text:
-        raise Invalid(f"{text!r} cannot be a path: it holds a NUL")
+        raise Invalid(f"{text!r} is not a valid path: it contains a NUL character")
     return workdir / path
 
 
-def shown(path: Path, workdir: Path) -> str:
-    """The path as the model should write it next time."""
+def display_path(path: Path, workdir: Path) -> str:
+    """The path as shown to the model: relative to the working folder if it is inside."""
     return str(path.relative_to(workdir)) if path.is_relative_to(workdir) else str(path)
 
 
-def existing(path: Path) -> os.stat_result:
-    """What is at the path. Raises Invalid, with names that are near, if nothing is."""
+def stat_path(path: Path) -> os.stat_result:
+    """The status of the path. Raises Invalid, with similar names, if it does not exist."""
     try:
         return path.stat()
     except FileNotFoundError as e:
-        raise Invalid(f"{path} does not exist{_near(path)}") from e
+        raise Invalid(f"{path} does not exist{_suggest_names(path)}") from e
     except OSError as e:
         raise Invalid(f"{path} cannot be opened: {e.strerror}") from e
 
 
-def regular(path: Path) -> os.stat_result:
-    """As `existing`, for an ordinary file: reading a pipe or a device might never end."""
-    status = existing(path)
+def stat_file(path: Path) -> os.stat_result:
+    """As `stat_path`, for a regular file only: reading a pipe or a device might never end."""
+    status = stat_path(path)
     if stat.S_ISDIR(status.st_mode):
         raise Invalid(f"{path} is a folder, not a file")
     if not stat.S_ISREG(status.st_mode):
-        raise Invalid(f"{path} is not an ordinary file but a pipe, a socket or a device")
+        raise Invalid(f"{path} is a pipe, a socket or a device, not a regular file")
     return status
 
 
-def folder(path: Path) -> Path:
-    if not stat.S_ISDIR(existing(path).st_mode):
+def check_folder(path: Path) -> Path:
+    if not stat.S_ISDIR(stat_path(path).st_mode):
         raise Invalid(f"{path} is not a folder")
     return path
 
 
-def _near(path: Path) -> str:
+def real_path(path: Path | str) -> Path:
+    """The path with symbolic links resolved; links in /proc that may not be read are left as they are."""
     try:
-        names = os.listdir(path.parent)  # noqa: PTH208 (names are all that is wanted)
+        return Path(os.path.realpath(path))
     except OSError:
-        return f", nor does the folder {path.parent}" if not path.parent.exists() else ""
-    near = difflib.get_close_matches(path.name, names, n=3)
-    return f"; the folder has {', '.join(near)}" if near else ""
+        return Path(os.path.normpath(path))
+
+
+def _suggest_names(path: Path) -> str:
+    try:
+        names = os.listdir(path.parent)  # noqa: PTH208 - only names are needed
+    except OSError:
+        return f", and neither does the folder {path.parent}" if not path.parent.exists() else ""
+    similar = difflib.get_close_matches(path.name, names, n=3)
+    return f"; similar names in the folder: {', '.join(similar)}" if similar else ""

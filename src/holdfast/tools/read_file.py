@@ -1,21 +1,21 @@
-"""Reading files a page at a time, whatever their size; pictures come back as pictures."""
+"""Reads files of any size one page at a time; images are returned as images."""
 
 import asyncio
 import base64
-import os
 import stat
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from holdfast.model.counted import counted
 from holdfast.model.errors import Invalid
+from holdfast.model.finding import Finding
 from holdfast.model.message import Image
-from holdfast.model.tool import Output, Scene
-from holdfast.tools.describe import spec
-from holdfast.tools.paths import existing, regular, resolve
-from holdfast.tools.sensitive import check_target, why_secret
+from holdfast.model.text import counted
+from holdfast.model.tool import ToolContext, ToolOutput
+from holdfast.tools.home_guard import check_read, find_read_risks, open_checked
+from holdfast.tools.paths import stat_file, stat_path
+from holdfast.tools.spec import load_spec
 
 DEFAULT_LINES = 2_000
 MAX_LINE_CHARS = 2_000
@@ -24,7 +24,7 @@ PAGE_CHARS = 100_000
 SNIFF_BYTES = 8_192
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 MAX_LISTED = 200
-PICTURES = (
+IMAGE_SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
     (b"\xff\xd8\xff", 0, "image/jpeg"),
     (b"GIF8", 0, "image/gif"),
@@ -32,20 +32,24 @@ PICTURES = (
 )
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ReadFileArguments(msgspec.Struct, frozen=True):
     path: str
     offset: int = 1
     limit: int = DEFAULT_LINES
 
 
-class ReadFile:
+class ReadFileTool:
     repeatable = True
-    spec = spec(
+    spec = load_spec(
         "read_file",
         {
-            "path": {"type": "string", "description": "The file; relative to the working folder, `~` is understood."},
-            "offset": {"type": "integer", "minimum": 1, "description": "The first line to show; 1 if not given."},
-            "limit": {"type": "integer", "minimum": 1, "description": f"How many lines; {DEFAULT_LINES} if not given."},
+            "path": {"type": "string", "description": "The file; relative to the working folder, `~` is expanded."},
+            "offset": {"type": "integer", "minimum": 1, "description": "The first line to show; default 1."},
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "description": f"Maximum number of lines; default {DEFAULT_LINES}.",
+            },
         },
         ("path",),
     )
@@ -53,55 +57,54 @@ class ReadFile:
     def __init__(self, *, home: Path | None = None) -> None:
         self._home = home
 
-    def risk(self, arguments: dict[str, object]) -> str | None:
-        return why_secret(msgspec.convert(arguments, Asked).path, self._home)
+    def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
+        return find_read_risks(msgspec.convert(arguments, ReadFileArguments).path, context, self._home)
 
-    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
-        asked = msgspec.convert(arguments, Asked)
+    async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
+        parsed = msgspec.convert(arguments, ReadFileArguments)
         try:
-            return await asyncio.to_thread(self._read, asked, scene)
+            return await asyncio.to_thread(self._read, parsed, context)
         except Invalid as e:
-            return Output.say(str(e), ok=False)
+            return ToolOutput.say(str(e), ok=False)
         except OSError as e:
-            return Output.say(f"{asked.path} cannot be read: {e.strerror}", ok=False)
+            return ToolOutput.say(f"{parsed.path} cannot be read: {e.strerror}", ok=False)
 
-    def _read(self, asked: Asked, scene: Scene) -> Output:
-        path = resolve(asked.path, scene.workdir)
-        if not why_secret(asked.path, self._home):
-            check_target(Path(os.path.realpath(path)), why_secret, self._home)
-        if stat.S_ISDIR(existing(path).st_mode):
-            return Output.say(_listing(path), ok=False)
-        size = regular(path).st_size
-        with path.open("rb") as file:
+    def _read(self, parsed: ReadFileArguments, context: ToolContext) -> ToolOutput:
+        path = check_read(parsed.path, context, self._home)
+        if stat.S_ISDIR(stat_path(path).st_mode):
+            return ToolOutput.say(_list_folder(path), ok=False)
+        size = stat_file(path).st_size
+        with open_checked(parsed.path, context, self._home) as file:
             start = file.read(SNIFF_BYTES)
-            if media_type := _picture(start):
-                return _image(path, media_type, size)
+            if media_type := _image_type(start):
+                file.seek(0)
+                return _image(file, path, media_type, size)
             if b"\0" in start:
-                raise Invalid(f"{path} is a binary file of {size:,} bytes; look at it with a program in the terminal")
+                raise Invalid(f"{path} is a binary file of {size:,} bytes; inspect it with a program in the terminal")
             file.seek(0)
-            return Output.say(_page(file, asked, path))
+            return ToolOutput.say(_page(file, parsed, path))
 
 
-def _picture(start: bytes) -> str | None:
-    return next((kind for mark, place, kind in PICTURES if start[place : place + len(mark)] == mark), None)
+def _image_type(start: bytes) -> str | None:
+    return next((kind for mark, offset, kind in IMAGE_SIGNATURES if start[offset : offset + len(mark)] == mark), None)
 
 
-def _image(path: Path, media_type: str, size: int) -> Output:
+def _image(file: BinaryIO, path: Path, media_type: str, size: int) -> ToolOutput:
     if size > MAX_IMAGE_BYTES:
-        raise Invalid(f"{path} is a picture of {size:,} bytes; only up to {MAX_IMAGE_BYTES:,} can be shown")
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return Output(parts=(Image(f"data:{media_type};base64,{data}", media_type),))
+        raise Invalid(f"{path} is an image of {size:,} bytes; the limit is {MAX_IMAGE_BYTES:,}")
+    data = base64.b64encode(file.read()).decode("ascii")
+    return ToolOutput(parts=(Image(f"data:{media_type};base64,{data}", media_type),))
 
 
-def _page(file: BinaryIO, asked: Asked, path: Path) -> str:
+def _page(file: BinaryIO, parsed: ReadFileArguments, path: Path) -> str:
     shown: list[str] = []
     number, room = 0, PAGE_CHARS
-    while (line := _line(file)) is not None:
+    while (line := _read_line(file)) is not None:
         number += 1
-        if number < asked.offset:
+        if number < parsed.offset:
             continue
-        if len(shown) == asked.limit or room <= 0:
-            return "\n".join([*shown, f"[there is more; go on with offset={number}]"])
+        if len(shown) == parsed.limit or room <= 0:
+            return "\n".join([*shown, f"[more lines follow; continue with offset={number}]"])
         shown.append(f"{number:6}\t{line}")
         room -= len(shown[-1])
     if not number:
@@ -111,8 +114,8 @@ def _page(file: BinaryIO, asked: Asked, path: Path) -> str:
     return "\n".join(shown)
 
 
-def _line(file: BinaryIO) -> str | None:
-    """The next line, cut if it is long; None at the end. Never holds more of it than is shown."""
+def _read_line(file: BinaryIO) -> str | None:
+    """The next line, truncated if it is long; None at the end. Never keeps more of it in memory than is shown."""
     start = file.readline(MAX_LINE_BYTES)
     if not start:
         return None
@@ -123,11 +126,11 @@ def _line(file: BinaryIO) -> str | None:
         left_out += len(part)
     text = start.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
     if left_out or len(text) > MAX_LINE_CHARS:
-        return f"{text[:MAX_LINE_CHARS]} [… the rest of this line is left out]"
+        return f"{text[:MAX_LINE_CHARS]} [… the rest of this line is omitted]"
     return text
 
 
-def _listing(path: Path) -> str:
+def _list_folder(path: Path) -> str:
     names = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir())
     more = f"\n[… and {len(names) - MAX_LISTED:,} more]" if len(names) > MAX_LISTED else ""
-    return f"{path} is a folder. It holds:\n" + "\n".join(names[:MAX_LISTED]) + more
+    return f"{path} is a folder. It contains:\n" + "\n".join(names[:MAX_LISTED]) + more

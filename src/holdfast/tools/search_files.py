@@ -1,7 +1,6 @@
-"""Searching the text of files by regular expression, with ripgrep where it is installed."""
+"""Searches the text of files for a regular expression, with ripgrep where it is installed."""
 
 import asyncio
-import os
 import re
 import stat
 import sys
@@ -10,11 +9,14 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.errors import Invalid
-from holdfast.model.tool import Output, Scene
-from holdfast.tools import children, scan
-from holdfast.tools.describe import spec
-from holdfast.tools.paths import existing, resolve, shown
-from holdfast.tools.sensitive import check_target, why_secret
+from holdfast.model.finding import Finding
+from holdfast.model.tool import ToolContext, ToolOutput
+from holdfast.tools import grep_fallback, subprocesses
+from holdfast.tools.home_guard import check_read, find_read_risks, is_protected, readable_folders
+from holdfast.tools.paths import display_path, stat_path
+from holdfast.tools.sandbox import Sandbox
+from holdfast.tools.sensitive_paths import why_secret
+from holdfast.tools.spec import load_spec
 
 MAX_MATCHES = 200
 MAX_SECONDS = 30.0
@@ -22,112 +24,121 @@ MAX_TEXT_CHARS = 300
 MATCH = re.compile(r"(?P<path>[^\0]+)\0(?P<number>\d+):(?P<text>.*)", re.DOTALL)
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".ruff_cache")
 UNREADABLE = 2
-"""The exit code for an error; where nothing is complained of, it was a file."""
+"""The exit code for an error; with nothing on stderr, some file could not be read."""
 RIPGREP = ("--no-config", "--no-messages", "--no-ignore", "--hidden", "--line-number", "--with-filename", "--null")
-LOOKS = ("--no-heading", "--color=never", "--sort=path", "--max-columns=1000", "--max-columns-preview")
+RIPGREP_OUTPUT = ("--no-heading", "--color=never", "--sort=path", "--max-columns=1000", "--max-columns-preview")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class SearchFilesArguments(msgspec.Struct, frozen=True):
     pattern: str
     path: str = "."
     glob: str = ""
 
 
-class Found(msgspec.Struct):
+class FileMatches(msgspec.Struct):
     matches: list[tuple[str, int, str]] = []
     """Path, line and text."""
     notes: list[str] = []
-    complaint: str = ""
-    """What was wrong with the pattern or the glob."""
+    error: str = ""
+    """What is wrong with the pattern or the glob."""
 
 
-class SearchFiles:
+class SearchFilesTool:
     repeatable = True
-    spec = spec(
+    spec = load_spec(
         "search_files",
         {
-            "pattern": {"type": "string", "description": "A regular expression, held against each line."},
-            "path": {"type": "string", "description": "A file or a folder; the working folder if not given."},
-            "glob": {"type": "string", "description": "Which files, such as `*.py` or `src/**/*.ts`."},
+            "pattern": {"type": "string", "description": "A regular expression, matched against each line."},
+            "path": {"type": "string", "description": "A file or a folder; default: the working folder."},
+            "glob": {
+                "type": "string",
+                "description": "Limits the search to matching files, such as `*.py` or `src/**/*.ts`.",
+            },
         },
         ("pattern",),
     )
 
     def __init__(
-        self, *, ripgrep: str | None = None, home: Path | None = None, max_seconds: float = MAX_SECONDS
+        self,
+        *,
+        ripgrep: str | None = None,
+        home: Path | None = None,
+        max_seconds: float = MAX_SECONDS,
+        sandbox: Sandbox | None = None,
     ) -> None:
+        self._sandbox = sandbox
         self._ripgrep = ripgrep
         self._home = home
         self._max_seconds = max_seconds
 
-    def risk(self, arguments: dict[str, object]) -> str | None:
-        return why_secret(msgspec.convert(arguments, Asked).path, self._home)
+    def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
+        return find_read_risks(msgspec.convert(arguments, SearchFilesArguments).path, context, self._home)
 
-    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
-        asked = msgspec.convert(arguments, Asked)
+    async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
+        parsed = msgspec.convert(arguments, SearchFilesArguments)
         try:
-            place = resolve(asked.path, scene.workdir)
-            workdir = await asyncio.to_thread(self._start_folder, asked, place)
-            found = await self._search(asked, place, workdir)
+            path = await asyncio.to_thread(check_read, parsed.path, context, self._home)
+            workdir = await asyncio.to_thread(_start_folder, path)
+            prefix = self._sandbox.prefix(context, workdir) if self._sandbox else ()
+            found = await self._search([*prefix, *self._command(parsed, path)], workdir)
         except (Invalid, ValueError) as e:
-            return Output.say(str(e), ok=False)
+            return ToolOutput.say(str(e), ok=False)
         except OSError as e:
-            return Output.say(f"the search could not be started: {e}", ok=False)
-        if found.complaint:
-            return Output.say(f"the search failed: {found.complaint}", ok=False)
-        is_agreed = why_secret(asked.path, self._home) is not None
-        return Output.say(self._report(found, scene.workdir, is_agreed=is_agreed))
+            return ToolOutput.say(f"the search could not be started: {e}", ok=False)
+        if found.error:
+            return ToolOutput.say(f"the search failed: {found.error}", ok=False)
+        is_approved = bool(find_read_risks(parsed.path, context, self._home))
+        return ToolOutput.say(self._report(found, context, is_approved=is_approved))
 
-    def _start_folder(self, asked: Asked, place: Path) -> Path:
-        status = existing(place)
-        if not why_secret(asked.path, self._home):
-            check_target(Path(os.path.realpath(place)), why_secret, self._home)
-        return place if stat.S_ISDIR(status.st_mode) else place.parent
-
-    def _command(self, asked: Asked, place: Path) -> list[str]:
+    def _command(self, parsed: SearchFilesArguments, path: Path) -> list[str]:
         if self._ripgrep is None:
-            # Isolated, for else the modules beside it would stand in the way of the standard library's.
-            return [sys.executable, "-IS", scan.__file__, asked.pattern, str(place), asked.glob, *SKIPPED]
-        globs = [asked.glob, *(f"!{name}" for name in SKIPPED)]
+            # Isolated: otherwise the modules in its folder would shadow those of the standard library.
+            return [sys.executable, "-IS", grep_fallback.__file__, parsed.pattern, str(path), parsed.glob, *SKIPPED]
+        globs = [parsed.glob, *(f"!{name}" for name in SKIPPED)]
         options = [f"--glob={glob}" for glob in globs if glob]
-        return [self._ripgrep, *RIPGREP, *LOOKS, *options, f"--regexp={asked.pattern}", "--", str(place)]
+        return [self._ripgrep, *RIPGREP, *RIPGREP_OUTPUT, *options, f"--regexp={parsed.pattern}", "--", str(path)]
 
-    async def _search(self, asked: Asked, place: Path, workdir: Path) -> Found:
-        found = Found()
-        async with children.listening() as (mouth, reader), children.listening() as (errors, complaints):
-            with mouth, errors:
-                process = await children.start(
-                    self._command(asked, place), workdir=workdir, output=mouth, errors=errors
-                )
+    async def _search(self, command: list[str], workdir: Path) -> FileMatches:
+        found = FileMatches()
+        async with subprocesses.open_pipe() as (write_end, reader), subprocesses.open_pipe() as (errors, stderr):
+            with write_end, errors:
+                process = await subprocesses.start(command, workdir=workdir, output=write_end, errors=errors)
             try:
                 async with asyncio.timeout(self._max_seconds):
                     if not await _collect(reader, found):
-                        found.notes.append(f"there are more than {MAX_MATCHES} matches; narrow the path or the pattern")
+                        found.notes.append(f"more than {MAX_MATCHES} matches; narrow the path or the pattern")
                         return found
-                    found.complaint = (await complaints.read(1000)).decode("utf-8", "replace").strip()
+                    found.error = (await stderr.read(1000)).decode("utf-8", "replace").strip()
                     if await process.wait() == UNREADABLE:
                         found.notes.append("some files could not be read")
             except TimeoutError:
                 found.notes.append(f"stopped after {self._max_seconds:g} s; narrow the path or the pattern")
             finally:
-                await children.end(process, grace_seconds=0)
+                await subprocesses.end_group(process, grace_seconds=0)
         return found
 
-    def _report(self, found: Found, workdir: Path, *, is_agreed: bool) -> str:
-        secret = {path for path, _, _ in found.matches if not is_agreed and why_secret(path, self._home)}
+    def _report(self, found: FileMatches, context: ToolContext, *, is_approved: bool) -> str:
+        own = readable_folders(context, self._home)
+        paths = {path for path, _, _ in found.matches}
+        secret = {path for path in paths if not is_approved and why_secret(path, self._home)}
+        secret |= {path for path in paths if is_protected(path, self._home, own)}
         lines = [
-            f"{shown(Path(path), workdir)}:{number}: {text[:MAX_TEXT_CHARS]}"
+            f"{display_path(Path(path), context.workdir)}:{number}: {text[:MAX_TEXT_CHARS]}"
             for path, number, text in found.matches
             if path not in secret
         ]
         notes = list(found.notes)
         if secret:
-            notes.append(f"matches in files that hold secrets are not shown: {', '.join(sorted(secret)[:10])}")
+            notes.append(f"matches in files with secrets are not shown: {', '.join(sorted(secret)[:10])}")
         return "\n".join([*(lines or ["no matches"]), *(f"[{note}]" for note in notes)])
 
 
-async def _collect(reader: asyncio.StreamReader, found: Found) -> bool:
-    """Take in matches; False if there are more than can be shown."""
+def _start_folder(path: Path) -> Path:
+    return path if stat.S_ISDIR(stat_path(path).st_mode) else path.parent
+
+
+async def _collect(reader: asyncio.StreamReader, found: FileMatches) -> bool:
+    """Collect matches; False if there are more than can be shown."""
     while line := await reader.readline():
         match = MATCH.fullmatch(line.decode("utf-8", "surrogateescape"))
         if match is None:

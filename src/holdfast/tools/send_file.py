@@ -1,38 +1,39 @@
-"""Sending a file along with the reply, to whoever is on a messaging platform.
+"""Sends a file with the reply to a user on a messaging platform.
 
-What is sent is a copy in the session's folder: the file may change, or go, before the platform takes it.
+A copy in the session's folder is sent: the file may change or be deleted before the platform accepts it.
 """
 
 import asyncio
 import hashlib
-import os
 import shutil
 from pathlib import Path
 
 import msgspec
 
 from holdfast.model.errors import Invalid
+from holdfast.model.finding import Finding
 from holdfast.model.message import File, Text
-from holdfast.model.tool import Output, Scene
-from holdfast.store import outbox
+from holdfast.model.tool import ToolContext, ToolOutput
+from holdfast.store import durable_file
 from holdfast.store.database import Database
-from holdfast.tools.describe import spec
-from holdfast.tools.paths import regular, resolve
-from holdfast.tools.sensitive import check_target, why_secret
+from holdfast.store.repos import outbox
+from holdfast.tools.home_guard import check_read, find_read_risks, open_checked
+from holdfast.tools.paths import stat_file
+from holdfast.tools.spec import load_spec
 
 MAX_BYTES = 20 * 1024 * 1024
-"""More than that few platforms take."""
+"""Few platforms accept more."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class SendFileArguments(msgspec.Struct, frozen=True):
     path: str
 
 
-class SendFile:
+class SendFileTool:
     repeatable = False
-    spec = spec(
+    spec = load_spec(
         "send_file",
-        {"path": {"type": "string", "description": "The file; relative to the working folder, `~` is understood."}},
+        {"path": {"type": "string", "description": "The file; relative to the working folder, `~` is expanded."}},
         ("path",),
     )
 
@@ -40,31 +41,33 @@ class SendFile:
         self._database = database
         self._home = home
 
-    def risk(self, arguments: dict[str, object]) -> str | None:
-        return why_secret(msgspec.convert(arguments, Asked).path, self._home)
+    def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
+        return find_read_risks(msgspec.convert(arguments, SendFileArguments).path, context, self._home)
 
-    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
-        asked = msgspec.convert(arguments, Asked)
-        if not await self._database.read(outbox.addresses, scene.session_id, scene.turn_id):
-            return Output.say("Nobody gets the reply on a messaging platform: tell the path instead.", ok=False)
+    async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
+        parsed = msgspec.convert(arguments, SendFileArguments)
+        if not await self._database.read(outbox.list_reply_addresses, context.session_id, context.turn_id):
+            return ToolOutput.say(
+                "This reply does not go to a messaging platform; tell the user the path instead.", ok=False
+            )
         try:
-            return await asyncio.to_thread(self._copy, asked, scene)
+            return await asyncio.to_thread(self._copy, parsed, context)
         except Invalid as e:
-            return Output.say(str(e), ok=False)
+            return ToolOutput.say(str(e), ok=False)
         except OSError as e:
-            return Output.say(f"{asked.path} cannot be sent: {e.strerror}", ok=False)
+            return ToolOutput.say(f"{parsed.path} cannot be sent: {e.strerror}", ok=False)
 
-    def _copy(self, asked: Asked, scene: Scene) -> Output:
-        path = resolve(asked.path, scene.workdir)
-        if not why_secret(asked.path, self._home):
-            check_target(Path(os.path.realpath(path)), why_secret, self._home)
-        size = regular(path).st_size
+    def _copy(self, parsed: SendFileArguments, context: ToolContext) -> ToolOutput:
+        path = check_read(parsed.path, context, self._home)
+        size = stat_file(path).st_size
         if size > MAX_BYTES:
-            raise Invalid(f"{path} has {size:,} bytes; at most {MAX_BYTES:,} can be sent")
-        call = hashlib.sha256(f"{scene.turn_id} {scene.call_id}".encode()).hexdigest()[:16]
-        copy = scene.files / "sent" / call / path.name
-        copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
+            raise Invalid(f"{path} has {size:,} bytes; the limit is {MAX_BYTES:,}")
+        call = hashlib.sha256(f"{context.turn_id} {context.call_id}".encode()).hexdigest()[:16]
+        copy = context.files / "sent" / call / path.name
+        durable_file.make_folders(copy.parent, mode=0o700)
+        with open_checked(parsed.path, context, self._home) as source, copy.open("wb") as target:
+            shutil.copyfileobj(source, target)
         copy.chmod(0o600)
-        told = Text(f"{path.name}, {size:,} bytes, goes out with the reply.")
-        return Output(parts=(told, File(f"file:{copy.relative_to(scene.files)}", path.name)))
+        durable_file.sync_written(copy)
+        confirmation = Text(f"{path.name}, {size:,} bytes, will be sent with the reply.")
+        return ToolOutput(parts=(confirmation, File(f"file:{copy.relative_to(context.files)}", path.name)))

@@ -1,78 +1,81 @@
-"""Shell commands with a limit on their time and on the output they can leave behind; those in the background are handed on."""
+"""Runs shell commands with a time limit and an output limit; background commands go to the process registry."""
 
 import asyncio
 import os
-import re
 import signal
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.model.errors import Invalid
-from holdfast.model.tool import Output, Scene
-from holdfast.tools import children
-from holdfast.tools.capture import Capture
-from holdfast.tools.describe import spec
-from holdfast.tools.paths import folder, resolve
-from holdfast.tools.risks import why_risky
+from holdfast.model.finding import Finding
+from holdfast.model.secret_names import without_secrets
+from holdfast.model.tool import Preview, ToolContext, ToolOutput
+from holdfast.processes.terminate import MONITOR
+from holdfast.tasks import running
+from holdfast.tools import subprocesses
+from holdfast.tools.home_guard import is_protected, readable_folders, refusal_message
+from holdfast.tools.output_capture import OutputCapture
+from holdfast.tools.paths import check_folder, resolve
+from holdfast.tools.sandbox import Sandbox
+from holdfast.tools.spec import load_spec
+
+if TYPE_CHECKING:
+    from holdfast.tools.command_guard.command_risk import CommandVerdict
 
 SHELL = "/bin/bash"
 DEFAULT_SECONDS = 120
 MAX_SECONDS = 3600
 LINGER_SECONDS = 0.5
-"""For those the shell does not wait for, such as `>(tee log)`, to finish after it."""
+"""Time for processes that the shell does not wait for, such as `>(tee log)`, to finish after it."""
 DRAIN_SECONDS = 1.0
-"""For what is left in the pipe when all of the group are gone."""
+"""Time to read the rest of the pipe after the process group has ended."""
+SHELL_SIGNALS = 128
+"""Shells and the sandbox report a program ended by signal N as exit code 128 + N."""
 SIGNALS = {number.value: number.name for number in signal.Signals}
 
-SECRET = re.compile(
-    r"(OPENAI|ANTHROPIC|HOLDFAST)_.*|(.*_)?(API)?(KEY|KEY_ID|TOKEN|SECRET|CREDENTIALS|PAT|DSN)|.*(PASSWORD|PASSWD|PASSPHRASE)|(DATABASE|REDIS|MONGO.*|POSTGRES.*)_URL",
-    re.IGNORECASE,
-)
-
-StartBackground = Callable[[str, Path, Scene], Awaitable[Output]]
-"""Starts a command in a folder as a background process of the session and tells the model how to follow it."""
+Recording = Callable[[ToolContext, str, Path, int], AbstractContextManager[None]]
+"""Records a running command with its folder and pid, so that it is found if this worker is killed."""
+StartBackground = Callable[[str, Path, ToolContext], Awaitable[ToolOutput]]
+"""Starts a command in a folder as a background process of the session; the result says how to follow it."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class TerminalArguments(msgspec.Struct, frozen=True):
     command: str
     workdir: str = "."
     timeout_seconds: float = DEFAULT_SECONDS
     background: bool = False
 
 
-class Ending(msgspec.Struct, frozen=True):
-    """How a command ended, and what it left."""
+class CommandResult(msgspec.Struct, frozen=True):
+    """How a command ended, and which processes it left running."""
 
     exit_code: int
     seconds: float
     is_late: bool
     left_behind: list[str]
     is_held: bool
-    """Whether a process outside the group still holds the output."""
+    """Whether a process outside the group still has the output open."""
 
 
-def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables a command may see: those whose names do not look like passwords and keys."""
-    return {name: value for name, value in environment.items() if not SECRET.fullmatch(name)}
-
-
-class Terminal:
+class TerminalTool:
     repeatable = False
-    spec = spec(
+    spec = load_spec(
         "terminal",
         {
-            "command": {"type": "string", "description": "The text that bash runs."},
-            "workdir": {"type": "string", "description": "The folder to run in; relative to the working folder."},
+            "command": {"type": "string", "description": "The command line for bash."},
+            "workdir": {"type": "string", "description": "The folder to run in, relative to the working folder."},
             "timeout_seconds": {
                 "type": "number",
                 "minimum": 0.1,
                 "maximum": MAX_SECONDS,
-                "description": f"When to stop it; {DEFAULT_SECONDS} if not given.",
+                "description": f"Time limit; default {DEFAULT_SECONDS}.",
             },
-            "background": {"type": "boolean", "description": "Start it and come back at once."},
+            "background": {"type": "boolean", "description": "Start it and return at once."},
         },
         ("command",),
     )
@@ -83,70 +86,105 @@ class Terminal:
         *,
         home: Path | None = None,
         start_background: StartBackground | None = None,
+        recording: Recording | None = None,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self._environment = without_secrets(environment)
         self._home = home
+        self._sandbox = sandbox
         self._start_background = start_background
+        self._recording = recording or (lambda *_: nullcontext())
 
-    def risk(self, arguments: dict[str, object]) -> str | None:
-        return why_risky(msgspec.convert(arguments, Asked).command, self._home)
+    def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
+        verdict = self._verdict(msgspec.convert(arguments, TerminalArguments), context)
+        return () if verdict.refused else verdict.findings
 
-    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
-        asked = msgspec.convert(arguments, Asked)
+    def _verdict(self, parsed: TerminalArguments, context: ToolContext) -> "CommandVerdict":
+        from holdfast.tools.command_guard.command_risk import check_command  # loads slowly
+
+        workdir = context.workdir / os.path.expanduser(parsed.workdir)  # noqa: PTH111 - never fails
+        return check_command(parsed.command, self._home, workdir, readable_folders(context, self._home))
+
+    async def preview(self, arguments: dict[str, object], context: ToolContext) -> Preview:
+        from holdfast.tools.command_guard.simple_command import simple_words
+
+        parsed = msgspec.convert(arguments, TerminalArguments)
+        workdir = _normalize(resolve(parsed.workdir, context.workdir))
+        return Preview(command=parsed.command, words=simple_words(parsed.command), workdir=workdir)
+
+    async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
+        parsed = msgspec.convert(arguments, TerminalArguments)
         try:
-            workdir = await asyncio.to_thread(lambda: folder(resolve(asked.workdir, scene.workdir)))
-            if "\0" in asked.command:
-                raise Invalid("the command holds a NUL, which no program can be given")
-            os.fsencode(asked.command)
+            workdir = await asyncio.to_thread(self._workdir, parsed, context)
+            if "\0" in parsed.command:
+                raise Invalid("the command contains a NUL character; remove it")
+            os.fsencode(parsed.command)
         except (Invalid, UnicodeEncodeError) as e:
-            return Output.say(str(e), ok=False)
-        if asked.background:
-            return await self._to_background(asked.command, workdir, scene)
-        with Capture(scene.files, f"terminal-{scene.call_id}") as capture:
+            return ToolOutput.say(str(e), ok=False)
+        if parsed.background:
+            return await self._run_in_background(parsed.command, workdir, context)
+        with OutputCapture(context.files, f"terminal-{context.call_id}") as capture:
             try:
-                ending = await self._run(asked, workdir, capture)
+                result = await self._run(parsed, workdir, capture, context)
             except OSError as e:
-                return Output.say(f"the command could not be started: {e}", ok=False)
-        return Output.say(_report(capture, ending, asked), ok=ending.exit_code == 0 and not ending.is_late)
+                return ToolOutput.say(f"the command could not be started: {e}", ok=False)
+        if capture.path is not None:
+            await asyncio.to_thread(capture.make_durable)
+        return ToolOutput.say(_report(capture, result, parsed), ok=result.exit_code == 0 and not result.is_late)
 
-    async def _to_background(self, command: str, workdir: Path, scene: Scene) -> Output:
+    def _workdir(self, parsed: TerminalArguments, context: ToolContext) -> Path:
+        """The directory to run in. Raises Invalid if the command would use Holdfast's home."""
+        workdir = check_folder(resolve(parsed.workdir, context.workdir))
+        if is_protected(workdir, self._home, readable_folders(context, self._home)):
+            raise Invalid(refusal_message(parsed.workdir, context))
+        if refused := self._verdict(parsed, context).refused:
+            raise Invalid(refusal_message(refused[0], context))
+        return workdir
+
+    async def _run_in_background(self, command: str, workdir: Path, context: ToolContext) -> ToolOutput:
         if self._start_background is None:
-            return Output.say("background processes are not available here; nothing was started", ok=False)
-        return await self._start_background(command, workdir, scene)
+            return ToolOutput.say("background processes are not available here; nothing was started", ok=False)
+        return await self._start_background(command, workdir, context)
 
-    async def _run(self, asked: Asked, workdir: Path, capture: Capture) -> Ending:
+    async def _run(
+        self, parsed: TerminalArguments, workdir: Path, capture: OutputCapture, context: ToolContext
+    ) -> CommandResult:
         loop = asyncio.get_running_loop()
         started = loop.time()
-        async with children.listening() as (mouth, reader):
-            command = (SHELL, "-c", asked.command)
-            with mouth:
-                process = await children.start(
-                    command, workdir=workdir, output=mouth, errors=mouth, environment=self._environment
+        async with subprocesses.open_pipe() as (write_end, reader):
+            prefix = self._sandbox.prefix(context, workdir) if self._sandbox else ()
+            command = (*prefix, SHELL, "-c", parsed.command)
+            with write_end:
+                process = await subprocesses.start(
+                    command, workdir=workdir, output=write_end, errors=write_end, environment=self._environment
                 )
-            pump = asyncio.ensure_future(_pump(reader, capture))
-            try:
-                is_late = await _outlasts(process, asked.timeout_seconds)
-                left_behind = await _clear(process, pump, is_late=is_late)
-                is_held = not pump.done()
-            except asyncio.CancelledError:
-                await children.end(process)
-                raise
-            finally:
-                pump.cancel()
+            with self._recording(context, parsed.command, workdir, process.pid):
+                async with running(_read_output(reader, capture)) as (pump,):
+                    try:
+                        is_late = await _times_out(process, parsed.timeout_seconds)
+                        left_behind = await _end_leftovers(process, pump, is_late=is_late)
+                        is_held = not pump.done()
+                    except asyncio.CancelledError:
+                        await subprocesses.end_group(process)
+                        raise
         code = -signal.SIGKILL if process.returncode is None else process.returncode
-        return Ending(code, loop.time() - started, is_late, left_behind, is_held)
+        return CommandResult(code, loop.time() - started, is_late, left_behind, is_held)
 
 
-async def _pump(reader: asyncio.StreamReader, capture: Capture) -> None:
-    while chunk := await reader.read(children.CHUNK_BYTES):
+def _normalize(path: Path) -> Path:
+    return Path(os.path.normpath(path))
+
+
+async def _read_output(reader: asyncio.StreamReader, capture: OutputCapture) -> None:
+    while chunk := await reader.read(subprocesses.CHUNK_BYTES):
         if capture.touches_disk:
             await asyncio.to_thread(capture.feed, chunk)
         else:
             capture.feed(chunk)
 
 
-async def _outlasts(process: Process, seconds: float) -> bool:
-    """Wait for the shell to end; whether it took longer than it may."""
+async def _times_out(process: Process, seconds: float) -> bool:
+    """Wait for the shell to end; return whether it exceeded its time limit."""
     try:
         async with asyncio.timeout(seconds):
             await process.wait()
@@ -155,33 +193,45 @@ async def _outlasts(process: Process, seconds: float) -> bool:
     return False
 
 
-async def _clear(process: Process, pump: asyncio.Future[None], *, is_late: bool) -> list[str]:
-    """End all that is left of the group and read the rest of the output; the names of what was left behind."""
+async def _end_leftovers(process: Process, pump: asyncio.Future[None], *, is_late: bool) -> list[str]:
+    """End what is left of the process group and read the rest of the output; return the names of the processes ended."""
     left_behind = []
     if not is_late:
+        deadline = asyncio.get_running_loop().time() + LINGER_SECONDS
         await asyncio.wait({pump}, timeout=LINGER_SECONDS)
-        left_behind = await asyncio.to_thread(children.members, process.pid)
+        left_behind = await _remaining(process.pid, deadline)
     if is_late or left_behind:
-        await children.end(process)
+        await subprocesses.end_group(process)
     await asyncio.wait({pump}, timeout=DRAIN_SECONDS)
     return left_behind
 
 
-def _report(capture: Capture, ending: Ending, asked: Asked) -> str:
+async def _remaining(group: int, deadline: float) -> list[str]:
+    """The names of the processes still running at the deadline: one that has closed its output may be about to exit."""
+    loop = asyncio.get_running_loop()
+    # The kernel sends no notification when a process group ends, so poll.
+    while (names := await asyncio.to_thread(subprocesses.list_group, group)) and loop.time() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(subprocesses.POLL_SECONDS)
+    return [name for name in names if name != MONITOR]
+
+
+def _report(capture: OutputCapture, result: CommandResult, parsed: TerminalArguments) -> str:
     text = capture.text()
     lines = [text.removesuffix("\n") if text else "(no output)"]
-    lines.append(f"[{_how(ending, asked)}; it ran for {ending.seconds:.1f} s]")
-    if ending.left_behind:
-        names = ", ".join(ending.left_behind[:10])
-        lines.append(f"[processes it left behind were ended: {names}]")
-    if ending.is_held:
-        lines.append("[a process that left the command's group lives on; its output is no longer read]")
+    lines.append(f"[{_describe_end(result, parsed)}; ran for {result.seconds:.1f} s]")
+    if result.left_behind:
+        names = ", ".join(result.left_behind[:10])
+        lines.append(f"[processes it left running were ended: {names}]")
+    if result.is_held:
+        lines.append("[a process that left the command's process group is still running; its output is no longer read]")
     return "\n".join(lines)
 
 
-def _how(ending: Ending, asked: Asked) -> str:
-    if ending.is_late:
-        return f"stopped at its time limit of {asked.timeout_seconds:g} s"
-    if ending.exit_code < 0:
-        return f"ended by signal {SIGNALS.get(-ending.exit_code, -ending.exit_code)}"
-    return f"exit code {ending.exit_code}"
+def _describe_end(result: CommandResult, parsed: TerminalArguments) -> str:
+    if result.is_late:
+        return f"stopped at the time limit of {parsed.timeout_seconds:g} s"
+    if result.exit_code < 0:
+        return f"ended by signal {SIGNALS.get(-result.exit_code, -result.exit_code)}"
+    if result.exit_code - SHELL_SIGNALS in SIGNALS:
+        return f"exit code {result.exit_code} (signal {SIGNALS[result.exit_code - SHELL_SIGNALS]})"
+    return f"exit code {result.exit_code}"

@@ -1,58 +1,63 @@
-"""Writing whole files, so that a crash leaves the old text or the new."""
+"""Writes whole files atomically."""
 
 import os
 from pathlib import Path
 
 import msgspec
 
-from holdfast.model.counted import counted
 from holdfast.model.errors import Invalid
-from holdfast.model.tool import Output, Scene
-from holdfast.tools.describe import spec
-from holdfast.tools.paths import regular
-from holdfast.tools.writing import Writing, diff, read, replace
+from holdfast.model.finding import Finding
+from holdfast.model.text import counted
+from holdfast.model.tool import Preview, ToolContext, ToolOutput
+from holdfast.tools.atomic_replace import FileChange, FileEditor, read_text, short_diff
+from holdfast.tools.paths import stat_file
+from holdfast.tools.spec import load_spec
 
 
-class Asked(msgspec.Struct, frozen=True):
+class WriteFileArguments(msgspec.Struct, frozen=True):
     path: str
     content: str
 
 
-class WriteFile:
+class WriteFileTool:
     repeatable = False
-    spec = spec(
+    spec = load_spec(
         "write_file",
         {
-            "path": {"type": "string", "description": "The file; relative to the working folder, `~` is understood."},
-            "content": {"type": "string", "description": "All that the file shall hold."},
+            "path": {"type": "string", "description": "The file; relative to the working folder, `~` is expanded."},
+            "content": {"type": "string", "description": "The complete content of the file."},
         },
         ("path", "content"),
     )
 
-    def __init__(self, writing: Writing) -> None:
-        self._writing = writing
+    def __init__(self, editor: FileEditor) -> None:
+        self._editor = editor
 
-    def risk(self, arguments: dict[str, object]) -> str | None:
-        return self._writing.risk(msgspec.convert(arguments, Asked).path)
+    def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
+        return self._editor.risk(msgspec.convert(arguments, WriteFileArguments).path, context)
 
-    async def run(self, arguments: dict[str, object], scene: Scene) -> Output:
-        asked = msgspec.convert(arguments, Asked)
-        return await self._writing.change(
-            asked.path, scene, lambda path, name: _write(path, asked.content, name), deed="written"
+    async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
+        parsed = msgspec.convert(arguments, WriteFileArguments)
+        return await self._editor.change(
+            parsed.path, context, lambda path, name: _plan(path, parsed.content, name), action="written"
         )
 
+    async def preview(self, arguments: dict[str, object], context: ToolContext) -> Preview:
+        parsed = msgspec.convert(arguments, WriteFileArguments)
+        return await self._editor.preview(parsed.path, context, lambda path, name: _plan(path, parsed.content, name))
 
-def _write(path: Path, content: str, name: str) -> str:
+
+def _plan(path: Path, content: str, name: str) -> FileChange:
     lines = content.count("\n") + (not content.endswith("\n") and content != "")
     if not os.path.lexists(path):
-        replace(path, content, None)
-        return f"created {name} with {counted(lines, 'line')}"
-    before = regular(path)
+        return FileChange(None, content, None, f"created {name} with {counted(lines, 'line')}")
+    before = stat_file(path)
     try:
-        old, _ = read(path)
+        old, _ = read_text(path)
     except Invalid:
         old = None
-    replace(path, content, before)
     if old is None:
-        return f"overwrote {name}, {before.st_size:,} bytes of no text or too long to compare, with {counted(lines, 'line')}"
-    return f"overwrote {name} with {counted(lines, 'line')}\n{diff(old, content, name)}"
+        report = f"overwrote {name}, {before.st_size:,} bytes (binary or too large to compare), with {counted(lines, 'line')}"
+    else:
+        report = f"overwrote {name} with {counted(lines, 'line')}\n{short_diff(old, content, name)}"
+    return FileChange(old, content, before, report)

@@ -1,1 +1,1 @@
-"""The crash suite that users run on their own machine and store: what was tried, lost, doubled and leaked."""
+"""The crash suite that users run on their own machine and store. It counts lost, doubled and leaked data."""

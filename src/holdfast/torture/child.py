@@ -1,6 +1,6 @@
-"""The inside of a program that is started to be killed: what it was told, what it says, and the orders it gets.
+"""Runs inside a program that a trial starts and kills: its parameters, its output lines, and the commands it receives.
 
-It ends when whoever started it does: its standard input is read all the time, and the end of that is the end of it.
+The program exits when its parent does: a thread reads standard input all the time and exits at its end.
 """
 
 import asyncio
@@ -12,38 +12,38 @@ from typing import Any
 
 import holdfast
 from holdfast.clock import SystemClock
-from holdfast.identity import identity
-from holdfast.store import workers
+from holdfast.process_lookup import current_identity
 from holdfast.store.database import Database
-from holdfast.torture.opening import load
+from holdfast.store.repos import workers
+from holdfast.torture.scratch_store import load_opener
 
-Given = dict[str, Any]
+Parameters = dict[str, Any]
 
 
-def say(**fields: object) -> None:
-    """One line to whoever started us, which is on its way when this returns, whatever happens next."""
+def emit(**fields: object) -> None:
+    """Write one JSON line to the parent. It is in the pipe when this returns, even if the process dies next."""
     line = json.dumps(fields).encode() + b"\n"
     while line:
         line = line[os.write(1, line) :]
 
 
-class Orders:
-    """Lines of standard input."""
+class Commands:
+    """The lines of standard input."""
 
     def __init__(self) -> None:
         self._lines: asyncio.Queue[str] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._read, name="orders", daemon=True).start()
+        threading.Thread(target=self._read, name="commands", daemon=True).start()
 
     async def next(self) -> str:
         return await self._lines.get()
 
     @property
-    def waiting(self) -> bool:
+    def pending(self) -> bool:
         return not self._lines.empty()
 
     def _read(self) -> None:
-        # Not by way of sys.stdin: a thread that waits there cannot be left behind at the end of the program.
+        # Not through sys.stdin: the interpreter cannot exit cleanly while a daemon thread waits in it.
         rest = b""
         while chunk := os.read(0, 4096):
             *lines, rest = (rest + chunk).split(b"\n")
@@ -53,24 +53,29 @@ class Orders:
 
 
 async def register(database: Database, worker_id: str) -> None:
-    """Tell the store that this program runs."""
+    """Register this program as a worker of the store."""
     at = SystemClock().now()
-    await database.write(workers.register, worker_id, "torture", identity(), version=holdfast.__version__, at=at)
+    await database.write(
+        workers.register, worker_id, "torture", current_identity(), version=holdfast.__version__, at=at
+    )
 
 
-Program = Callable[[Database, Given, Orders], Awaitable[None]]
+Program = Callable[[Database, Parameters, Commands], Awaitable[None]]
 
 
 def main(program: Program) -> None:
-    """Run a program on the store that the first line of standard input names: its address may hold a password."""
+    """Run a program on the store that its parameters name.
+
+    The parameters are the first line of standard input, not arguments, because the URL may contain a password.
+    """
     asyncio.run(_run(program))
 
 
 async def _run(program: Program) -> None:
-    orders = Orders()
-    given: Given = json.loads(await orders.next())
-    database = await load(given["opener"])(given["url"])
+    commands = Commands()
+    parameters: Parameters = json.loads(await commands.next())
+    database = await load_opener(parameters["opener"])(parameters["url"])
     try:
-        await program(database, given, orders)
+        await program(database, parameters, commands)
     finally:
         await database.close()

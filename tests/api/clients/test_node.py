@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from tests.api.clients.conftest import RunNode
-from tests.api.clients.talk import Talk
+from tests.api.clients.conversation import Conversation
 from tests.api.serving import Server
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
@@ -17,10 +17,12 @@ def weather() -> str:
 
 
 @pytest.mark.parametrize("what", ["chat", "responses"])
-def test_openai_for_node_keeps_the_thread_through_compactions(server: Server, run_node: RunNode, what: str) -> None:
-    talk = Talk()
+def test_openai_for_node_continues_its_session_through_compactions(
+    server: Server, run_node: RunNode, what: str
+) -> None:
+    conversation = Conversation()
 
-    talk.check(server, run_node("openai.mjs", what=what, lines=talk.all))
+    conversation.check(server, run_node("openai.mjs", what=what, lines=conversation.all))
 
 
 def test_openai_for_node_streams(run_node: RunNode) -> None:
@@ -36,20 +38,22 @@ def test_openai_for_node_runs_its_tools(run_node: RunNode, what: str) -> None:
     assert "Rain in Bonn." in run_node("openai.mjs", what=what, said=weather())
 
 
-def test_openai_for_node_reads_a_response_of_the_background_again(run_node: RunNode) -> None:
+def test_openai_for_node_retrieves_a_background_response(run_node: RunNode) -> None:
     found = run_node("openai.mjs", what="background", said="later")
 
     assert (found["text"], found["gone"]) == ("You said: later", 404)
     assert found["events"][0] == "response.output_item.added" and found["events"][-1] == "response.completed"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_the_ai_sdk_keeps_the_thread_through_compactions(server: Server, run_node: RunNode, provider: str) -> None:
-    talk = Talk()
+def test_the_ai_sdk_continues_its_session_through_compactions(server: Server, run_node: RunNode, provider: str) -> None:
+    conversation = Conversation()
 
-    talk.check(server, run_node("ai-sdk.mjs", provider=provider, what="talk", lines=talk.all))
+    conversation.check(server, run_node("ai-sdk.mjs", provider=provider, what="talk", lines=conversation.all))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_the_ai_sdk_streams(run_node: RunNode, provider: str) -> None:
     found = run_node("ai-sdk.mjs", provider=provider, what="stream", said="hello")
@@ -58,6 +62,7 @@ def test_the_ai_sdk_streams(run_node: RunNode, provider: str) -> None:
     assert found["tokens"] > 0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_the_ai_sdk_runs_its_tools_in_one_session(run_node: RunNode, provider: str) -> None:
     found = run_node("ai-sdk.mjs", provider=provider, what="tools", said=weather())

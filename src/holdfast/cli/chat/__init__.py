@@ -1,1 +1,1 @@
-"""The chat: in a terminal a line that can always be typed into, elsewhere line by line."""
+"""The chat: in a terminal the user can type at any time; elsewhere it works line by line."""

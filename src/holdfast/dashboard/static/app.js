@@ -1,54 +1,54 @@
-// What every page shares: the token of changes, news of the store, times that grow older, keys, questions and notices.
+// Shared by every page: the CSRF token, live updates, relative times, keyboard shortcuts, confirmations and notices.
 "use strict";
 (() => {
   const token = document.querySelector('meta[name="csrf"]')?.content ?? "";
   const $ = (selector, root = document) => root.querySelector(selector);
 
-  // Every change carries the token that a page of a stranger cannot know.
+  // Every POST carries the CSRF token, which a page of another site cannot know.
   document.addEventListener("htmx:config:request", (event) => {
     event.detail.ctx.request.headers["X-CSRF-Token"] = token;
   });
-  const fill = (root) => root.querySelectorAll("input[data-csrf]").forEach((input) => { input.value = token; });
-  fill(document);
+  const fillTokens = (root) => root.querySelectorAll("input[data-csrf]").forEach((input) => { input.value = token; });
+  fillTokens(document);
 
-  // News of the server. They come over a wire that all pages of this browser share; a page that nobody sees lets go of it.
-  function wire(hear) {
+  // Live updates come over one stream that all pages of this browser share; a hidden page releases it.
+  function openStream(onUpdate) {
     let name = "";
     try {
       if (typeof SharedWorker === "function") {
-        const { port } = new SharedWorker($('script[src*="/wire.js"]').src, "holdfast");
-        port.onmessage = ({ data }) => hear(data);
+        const { port } = new SharedWorker($('script[src*="/shared_stream.js"]').src, "holdfast");
+        port.onmessage = ({ data }) => onUpdate(data);
         return { want: (wants) => port.postMessage(wants), leave: () => port.postMessage({ leave: true }) };
       }
-    } catch (error) { name = error.name; } // some browsers have them and refuse to make one
-    const own = new Wire(), page = { postMessage: hear, name };
-    return { want: (wants) => own.want(page, wants), leave: () => own.leave(page) };
+    } catch (error) { name = error.name; } // some browsers define SharedWorker and refuse to create one
+    const ownStream = new SharedStream(), page = { postMessage: onUpdate, name };
+    return { want: (wants) => ownStream.want(page, wants), leave: () => ownStream.leave(page) };
   }
-  function stream(wants, listeners) {
-    const link = $("#link");
+  function subscribe(wants, listeners) {
+    const link = $("#connection");
     if (link) link.lastElementChild.textContent = "Connecting";
-    const sign = (on) => {
+    const showConnection = (on) => {
       if (!link) return;
-      if (!on) link.ariaLive = "polite"; // that it is there is no news; that it has gone is, and that it is back
-      link.classList.remove("new");
-      link.classList.toggle("off", !on);
+      if (!on) link.ariaLive = "polite"; // announce only a lost and a restored connection
+      link.classList.remove("pending");
+      link.classList.toggle("offline", !on);
       link.lastElementChild.textContent = on ? "Live" : "Reconnecting";
     };
-    const line = wire((news) => {
+    const subscription = openStream((update) => {
       if (document.hidden) return;
-      if (news.out) location.href = "/ui/login?next=" + encodeURIComponent(location.pathname + location.search);
-      else if ("on" in news) sign(news.on);
-      else listeners[news.name]?.(news.data, news.seq);
+      if (update.out) location.href = "/ui/login?next=" + encodeURIComponent(location.pathname + location.search);
+      else if ("on" in update) showConnection(update.on);
+      else listeners[update.name]?.(update.data, update.seq);
     });
-    const open = () => document.hidden || line.want(wants());
-    document.addEventListener("visibilitychange", () => (document.hidden ? line.leave() : open()));
-    addEventListener("pagehide", line.leave);
+    const open = () => document.hidden || subscription.want(wants());
+    document.addEventListener("visibilitychange", () => (document.hidden ? subscription.leave() : open()));
+    addEventListener("pagehide", subscription.leave);
     addEventListener("pageshow", (event) => event.persisted && open());
     setInterval(open, 30000);
     open();
   }
 
-  // Parts of the page that are asked for anew when the store has changed; not while somebody is busy in them.
+  // Parts of the page that are reloaded when the store has changed, but not while the user is typing in them.
   let due = 0, last = 0;
   const busy = (part) => part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")
     || part.querySelector("#list .rows [data-paged]") || part.dataset.paged !== undefined;
@@ -67,101 +67,118 @@
   document.addEventListener("changed", refresh);
   if ("pulse" in document.body.dataset) {
     let known = null;
-    // The first one counts as well: something may have changed since the page was made.
-    stream(() => ({}), { pulse: (position) => { if (position !== known) { known = position; refresh(); } } });
-    setInterval(() => document.hidden || $("#census") && htmx.trigger($("#census"), "refresh"), 20000);
+    // The first position counts too: the store may have changed since the page was rendered.
+    subscribe(() => ({}), { pulse: (position) => { if (position !== known) { known = position; refresh(); } } });
+    setInterval(() => document.hidden || $("#counts") && htmx.trigger($("#counts"), "refresh"), 20000);
     const every = Number(document.body.dataset.every || 0);
     if (every) setInterval(() => document.hidden || refresh(), 1000 * every);
   }
 
-  // Times grow older.
+  // Relative times.
   const units = [[172800, 86400, "d"], [7200, 3600, "h"], [120, 60, "min"]];
   function ago(seconds) {
     for (const [from, size, name] of units) if (seconds >= from) return `${Math.round(seconds / size)} ${name} ago`;
     return seconds < 5 ? "just now" : `${Math.round(seconds)} s ago`;
   }
-  const age = (root) => root.querySelectorAll("time[data-ago]").forEach((time) => {
-    const words = ago(Math.max(0, (Date.now() - Date.parse(time.dateTime)) / 1000));
-    if (time.textContent !== words) time.textContent = words;
+  const updateAges = (root) => root.querySelectorAll("time[data-ago]").forEach((time) => {
+    const text = ago(Math.max(0, (Date.now() - Date.parse(time.dateTime)) / 1000));
+    if (time.textContent !== text) time.textContent = text;
   });
-  const local = (root) => root.querySelectorAll("time[data-local]").forEach((time) => {
+  const showLocalTimes = (root) => root.querySelectorAll("time[data-local]").forEach((time) => {
     const at = new Date(time.dateTime);
-    if (Number.isNaN(at.getTime())) return; // what another server calls a time
+    if (Number.isNaN(at.getTime())) return; // another server may send anything here
     const today = at.toDateString() === new Date().toDateString();
     time.textContent = at.toLocaleString([], today ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
     time.removeAttribute("data-local");
   });
-  local(document);
-  document.addEventListener("htmx:after:swap", () => local(document));
-  setInterval(() => document.hidden || age(document), 10000);
+  showLocalTimes(document);
+  document.addEventListener("htmx:after:swap", () => showLocalTimes(document));
+  setInterval(() => document.hidden || updateAges(document), 10000);
 
-  // Notices go away by themselves, unless they are bad news.
+  // Notices disappear by themselves, unless they report an error.
   const notices = $("#notices");
   new MutationObserver((changes) => changes.forEach((change) => change.addedNodes.forEach((node) => {
     if (node.nodeType === 1 && !node.classList.contains("bad")) setTimeout(() => node.remove(), 5000);
   }))).observe(notices, { childList: true });
   document.addEventListener("click", (event) => event.target.closest("[data-dismiss]")?.parentElement.remove());
-  function notice(words) {
-    const box = document.createElement("div"), text = document.createElement("p");
+  function notice(text) {
+    const box = document.createElement("div"), paragraph = document.createElement("p");
     box.className = "notice bad";
-    text.textContent = words;
-    box.append(text);
+    paragraph.textContent = text;
+    box.append(paragraph);
     notices.append(box);
     setTimeout(() => box.remove(), 8000);
   }
   document.addEventListener("htmx:error", (event) => {
-    // What was only looked at is looked at again; of what was to be changed nobody knows yet.
-    if (event.detail.ctx?.request?.method === "POST") notice("The server did not answer. Whether it was done is seen when it is back.");
+    // A failed GET is repeated by the next refresh; after a failed POST the result is unknown.
+    if (event.detail.ctx?.request?.method === "POST") notice("No response from the server. Check the result once it is back.");
   });
 
-  // What cannot be taken back at once is asked about first.
-  let sure = null;
+  // Ask for confirmation before actions that are hard to undo.
+  let confirmed = null;
   document.addEventListener("submit", (event) => {
     const form = event.target;
-    if (!form.dataset.ask || sure === form) { sure = null; return; }
+    if (!form.dataset.confirm || confirmed === form) { confirmed = null; return; }
     event.preventDefault();
     event.stopImmediatePropagation();
-    const ask = $("#ask"), button = event.submitter;
-    $("#ask-words").textContent = form.dataset.ask;
-    ask.onclose = () => { if (ask.returnValue === "yes") { sure = form; form.requestSubmit(button); } ask.returnValue = ""; };
-    ask.showModal();
+    const dialog = $("#confirm"), button = event.submitter;
+    $("#confirm-text").textContent = form.dataset.confirm;
+    dialog.onclose = () => { if (dialog.returnValue === "yes") { confirmed = form; form.requestSubmit(button); } dialog.returnValue = ""; };
+    dialog.showModal();
   }, true);
 
   $("#theme")?.addEventListener("click", () => {
     const root = document.documentElement;
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = dark ? "light" : "dark";
-    try { localStorage.setItem("theme", root.dataset.theme); } catch { /* storage may be turned off */ }
+    try { localStorage.setItem("theme", root.dataset.theme); } catch { /* storage may be disabled */ }
     document.dispatchEvent(new Event("theme-changed"));
   });
-  // On a phone the menu is wider than the screen: the page where one is stands in the middle. Scrolling to it would move the focus there, too.
-  const nav = $(".side nav"), here = $("nav a[aria-current]");
-  if (nav && here) nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;
+  // On a phone the menu is wider than the screen: centre the current page. scrollIntoView would also scroll the page.
+  const nav = $(".sidebar nav"), current = $("nav a[aria-current]");
+  if (nav && current) nav.scrollLeft = current.offsetLeft - nav.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
   if (matchMedia("(max-width: 1180px)").matches) document.querySelectorAll("[data-narrow-closed]").forEach((one) => { one.open = false; });
 
-  // Keys.
-  let going = false;
+  // Keyboard shortcuts.
+  let awaitsPageKey = false;
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && event.target.matches("input, textarea")) { event.target.blur(); return; }
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
-    if (going) {
-      going = false;
+    if (awaitsPageKey) {
+      awaitsPageKey = false;
       const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);
       if (link) { event.preventDefault(); link.click(); }
       return;
     }
-    const rows = [...document.querySelectorAll(".row .title, .thing h2 a, .lines li a")];
-    const here = rows.indexOf(document.activeElement);
+    const rows = [...document.querySelectorAll(".row .title, .record h2 a, .lines li a")];
+    const focused = rows.indexOf(document.activeElement);
     const focus = (element) => { if (element) { event.preventDefault(); element.focus(); element.scrollIntoView({ block: "nearest" }); } };
     switch (event.key) {
       case "/": focus($('input[type="search"]')); break;
-      case "n": focus($("#words") || $("#begin")); break;
-      case "j": focus(rows[here + 1] ?? rows[here]); break;
-      case "k": focus(rows[Math.max(here - 1, 0)]); break;
-      case "g": going = true; setTimeout(() => { going = false; }, 1200); break;
+      case "n": focus($("#message-text") || $("#new-message")); break;
+      case "j": focus(rows[focused + 1] ?? rows[focused]); break;
+      case "k": focus(rows[Math.max(focused - 1, 0)]); break;
+      case "g": awaitsPageKey = true; setTimeout(() => { awaitsPageKey = false; }, 1200); break;
       case "?": event.preventDefault(); $("#help").showModal(); break;
     }
   });
 
-  window.holdfast = { stream, age, fill, local, notice };
+  // The number of open questions: in the menu, and in the title, which stays visible when another tab is open.
+  const badge = $("#question-count");
+  async function showQuestionCount() {
+    const response = await fetch("/ui/questions/count", { headers: { "hx-request": "true" } }).catch(() => null);
+    if (!response || !response.ok) return; // the connection status in the menu reports it
+    const { open } = await response.json();
+    badge.hidden = !open;
+    badge.textContent = open || "";
+    badge.setAttribute("aria-label", `${open} open`);
+    document.title = (open ? `(${open}) ` : "") + document.title.replace(/^\(\d+\) /, "");
+  }
+  if (badge) {
+    showQuestionCount();
+    setInterval(showQuestionCount, 4000);
+    document.body.addEventListener("changed", showQuestionCount);
+  }
+
+  window.holdfast = { subscribe, updateAges, fillTokens, showLocalTimes };
 })();

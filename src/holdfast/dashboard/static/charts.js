@@ -1,32 +1,32 @@
-// The last day, drawn.
+// Charts of the last 24 hours.
 "use strict";
 (() => {
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   let drawn = [];
   function draw(id, data, series, format) {
-    const place = document.getElementById(id);
-    place.replaceChildren();
+    const container = document.getElementById(id);
+    container.replaceChildren();
     const axis = { stroke: color("--faint"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px Inter" };
     const chart = new uPlot({
-      width: Math.max(place.clientWidth, 200), height: 160, cursor: { y: false, points: { size: 6 } }, legend: { live: false },
+      width: Math.max(container.clientWidth, 200), height: 160, cursor: { y: false, points: { size: 6 } }, legend: { live: false },
       scales: { x: { time: true }, y: { range: (self, low, high) => [0, Math.max(high * 1.15, 1)] } },
       axes: [{ ...axis, space: 60, size: 30, values: (self, ticks) => ticks.map((at) => new Date(at * 1000).toTimeString().slice(0, 5)) }, { ...axis, size: 46, values: (self, ticks) => ticks.map(format) }],
       series: [{}, ...series],
-    }, data, place);
-    drawn.push([place, chart]);
+    }, data, container);
+    drawn.push([container, chart]);
   }
   const bars = uPlot.paths.bars({ size: [0.7, 14], radius: 0.25 });
   const short = (n) => (n >= 1e6 ? `${n / 1e6}M` : n >= 1e3 ? `${n / 1e3}k` : `${n}`);
   async function load() {
-    const answer = await fetch("/ui/health/charts");
-    if (!answer.ok) return;
-    const day = await answer.json();
+    const response = await fetch("/ui/health/charts");
+    if (!response.ok) return;
+    const day = await response.json();
     drawn.forEach(([, chart]) => chart.destroy());
     drawn = [];
     const run = color("--run"), bad = color("--bad"), wait = color("--wait"), soft = (c) => `color-mix(in srgb, ${c} 70%, transparent)`;
     draw("chart-turns", [day.at, day.turns, day.failed], [
       { label: "turns", stroke: run, fill: soft(run), paths: bars, points: { show: false } },
-      { label: "ended badly", stroke: bad, fill: bad, paths: bars, points: { show: false } }], short);
+      { label: "failed or interrupted", stroke: bad, fill: bad, paths: bars, points: { show: false } }], short);
     draw("chart-tokens", [day.at, day.tokens_in, day.tokens_out], [
       { label: "in", stroke: wait, width: 2, fill: `color-mix(in srgb, ${wait} 14%, transparent)`, points: { show: false } },
       { label: "out", stroke: run, width: 2, fill: `color-mix(in srgb, ${run} 16%, transparent)`, points: { show: false } }], short);
@@ -38,5 +38,5 @@
   let due = 0;
   document.addEventListener("store-changed", () => { clearTimeout(due); due = setTimeout(load, 4000); });
   document.addEventListener("theme-changed", load);
-  addEventListener("resize", () => drawn.forEach(([place, chart]) => chart.setSize({ width: Math.max(place.clientWidth, 200), height: 160 })));
+  addEventListener("resize", () => drawn.forEach(([container, chart]) => chart.setSize({ width: Math.max(container.clientWidth, 200), height: 160 })));
 })();

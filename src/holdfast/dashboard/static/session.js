@@ -1,106 +1,106 @@
-// A session's page while it lives: items come in place, words as they are written, and the page stays at its end.
+// Live updates of a session's page: inserts or replaces items, appends to the reply in progress, and keeps the page scrolled to its end.
 "use strict";
 (() => {
   const page = document.querySelector(".session"), log = document.querySelector("#log");
   const draft = document.querySelector("#draft"), thinking = document.querySelector("#thinking");
   if (!page) return;
-  const words = draft.querySelector(".text");
+  const draftText = draft.querySelector(".text");
   let last = Number(page.dataset.last), text = "", asking = page.dataset.asking !== undefined, due = 0;
 
   const isAtEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 160;
-  const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight });
-  function keepingPlace(change) {
+  const scrollToEnd = () => scrollTo({ top: document.documentElement.scrollHeight });
+  function keepScrollPosition(change) {
     const follow = isAtEnd();
     change();
-    if (follow) toEnd();
+    if (follow) scrollToEnd();
   }
-  function element(html) {
+  function parse(html) {
     const holder = document.createElement("template");
     holder.innerHTML = html.trim();
     return holder.content.firstElementChild;
   }
-  function put({ id, html }) {
-    const fresh = element(html), old = document.getElementById(id);
+  function putItem({ id, html }) {
+    const fresh = parse(html), old = document.getElementById(id);
     if (!fresh) return;
     if (old && old.open && "open" in fresh) fresh.open = true;
     if (old) old.replaceWith(fresh); else log.insertBefore(fresh, draft);
-    holdfast.fill(fresh);
-    holdfast.local(fresh);
+    holdfast.fillTokens(fresh);
+    holdfast.showLocalTimes(fresh);
     htmx.process(fresh);
   }
   function showState(state) {
     page.dataset.state = state;
     thinking.hidden = state !== "running" || !draft.hidden;
-    thinking.lastElementChild.textContent = asking ? "waits for your answer" : "at work";
+    thinking.lastElementChild.textContent = asking ? "waiting for your answer" : "working";
   }
 
-  // Deeds that make sense now; not changed under the fingers of somebody.
-  function showDeeds(html) {
-    const old = document.getElementById("deeds"), fresh = element(html);
-    if (!old || old.dataset.deeds === fresh.dataset.deeds) return;
+  // The actions that are available now; keeps the focus.
+  function showActions(html) {
+    const old = document.getElementById("actions"), fresh = parse(html);
+    if (!old || old.dataset.actions === fresh.dataset.actions) return;
     const label = old.contains(document.activeElement) ? document.activeElement.textContent : "";
     old.replaceWith(fresh);
-    holdfast.fill(fresh);
+    holdfast.fillTokens(fresh);
     htmx.process(fresh);
     if (label) ([...fresh.querySelectorAll("button")].find((one) => one.textContent === label) ?? fresh.querySelector("button"))?.focus();
   }
 
-  const hear = {
-    items: (items, seq) => keepingPlace(() => {
+  const handlers = {
+    items: (items, seq) => keepScrollPosition(() => {
       if (seq <= last) return;
       last = seq;
-      items.forEach(put);
+      items.forEach(putItem);
     }),
-    draft: (news) => keepingPlace(() => {
-      text = news.from === 0 ? news.text : text + news.text;
-      words.textContent = text;
+    draft: (update) => keepScrollPosition(() => {
+      text = update.from === 0 ? update.text : text + update.text;
+      draftText.textContent = text;
       draft.hidden = !text;
       thinking.hidden = Boolean(text) || page.dataset.state !== "running";
     }),
-    head: (news) => keepingPlace(() => {
-      const fresh = element(news.html);
+    head: (update) => keepScrollPosition(() => {
+      const fresh = parse(update.html);
       document.getElementById("head").replaceWith(fresh);
       htmx.process(fresh);
-      holdfast.age(fresh);
-      showDeeds(news.deeds);
-      asking = news.asking;
-      showState(news.state);
-      if (document.getElementById("why").open) { clearTimeout(due); due = setTimeout(() => htmx.trigger("#why", "refresh"), 1500); }
-      if (news.title) document.title = `${news.title} · Holdfast`;
+      holdfast.updateAges(fresh);
+      showActions(update.deeds);
+      asking = update.asking;
+      showState(update.state);
+      if (document.getElementById("explanation").open) { clearTimeout(due); due = setTimeout(() => htmx.trigger("#explanation", "refresh"), 1500); }
+      if (update.title) document.title = `${update.title} · Holdfast`;
     }),
-    notice: (html) => document.getElementById("notices").append(element(html)),
+    notice: (html) => document.getElementById("notices").append(parse(html)),
     reload: () => location.reload(),
     gone: () => location.reload(),
   };
 
   showState(page.dataset.state);
   if (page.dataset.past === undefined) {
-    holdfast.stream(() => ({ session: page.dataset.session, after: last }), hear);
-    if (!location.hash) toEnd();
+    holdfast.subscribe(() => ({ session: page.dataset.session, after: last }), handlers);
+    if (!location.hash) scrollToEnd();
   }
 
-  const composer = document.querySelector("#composer"), box = document.querySelector("#words"), key = document.querySelector("#say-key");
+  const composer = document.querySelector("#composer"), box = document.querySelector("#message-text"), key = document.querySelector("#message-key");
   if (composer) {
-    // The same key goes with every attempt to send the same words, so that they are said once.
-    const renew = () => { key.value = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}`; };
-    renew();
-    // Words that are not sent yet outlive a reload.
-    const place = `words of ${page.dataset.session}`;
-    const keep = () => { try { if (box.value) sessionStorage.setItem(place, box.value); else sessionStorage.removeItem(place); } catch { /* storage may be turned off */ } };
-    try { box.value ||= sessionStorage.getItem(place) ?? ""; } catch { /* storage may be turned off */ }
-    box.addEventListener("input", keep);
+    // Every attempt to send the same message has the same idempotency key, so that it is accepted once.
+    const renewKey = () => { key.value = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}`; };
+    renewKey();
+    // An unsent message survives a reload.
+    const storageKey = `words of ${page.dataset.session}`;
+    const saveUnsent = () => { try { if (box.value) sessionStorage.setItem(storageKey, box.value); else sessionStorage.removeItem(storageKey); } catch { /* storage may be disabled */ } };
+    try { box.value ||= sessionStorage.getItem(storageKey) ?? ""; } catch { /* storage may be disabled */ }
+    box.addEventListener("input", saveUnsent);
     let sent = "";
-    composer.addEventListener("submit", () => { if (sent && sent !== box.value) renew(); sent = box.value; }, true);
+    composer.addEventListener("submit", () => { if (sent && sent !== box.value) renewKey(); sent = box.value; }, true);
     box.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); composer.requestSubmit(); }
     });
     document.addEventListener("htmx:after:request", (event) => {
       if (event.target !== composer || !event.detail.ctx.response?.raw?.ok) return;
       if (box.value === sent) box.value = "";
-      keep();
+      saveUnsent();
       sent = "";
-      renew();
-      toEnd();
+      renewKey();
+      scrollToEnd();
     });
   }
 })();

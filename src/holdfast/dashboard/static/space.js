@@ -1,53 +1,53 @@
-// Space: every session a small body, at home with its worker or its gateway, moving with what it does.
-// Bodies that rest are painted once onto a layer of their own; only those that move are drawn again, some twenty times a second.
+// Space: a dot for each session, grouped by worker or gateway, animated by its state.
+// Resting dots are painted once onto a background layer; only moving dots are redrawn, about twenty times a second.
 "use strict";
 (() => {
-  const canvas = document.getElementById("sky"), pen = canvas.getContext("2d");
-  const tip = document.getElementById("tip"), scrub = document.getElementById("scrub"), clock = document.getElementById("clock");
-  const nowButton = document.getElementById("now"), density = document.getElementById("density"), spoken = document.getElementById("sky-words"), empty = document.getElementById("sky-empty"), cut = document.getElementById("sky-cut");
-  const NAMES = ["waiting", "thinking", "running a tool", "asking", "interrupted", "in quarantine", "ended", "reaped"];
+  const canvas = document.getElementById("space-canvas"), view = canvas.getContext("2d");
+  const tooltip = document.getElementById("tooltip"), scrub = document.getElementById("scrub"), clock = document.getElementById("clock");
+  const nowButton = document.getElementById("now-button"), density = document.getElementById("density"), status = document.getElementById("space-status"), empty = document.getElementById("space-empty"), limitNote = document.getElementById("space-limit");
+  const NAMES = ["waiting", "thinking", "running a tool", "waiting for approval", "interrupted", "quarantined", "ended", "ended: owner died"];
   const COLORS = ["--wait", "--run", "#3b82c4", "--ask", "--halt", "--bad", "--end", "--bad"];
   const MOVES = [false, true, true, true, false, false, false, false];
-  const FRAME = 50, DAY = 86400, still = matchMedia("(prefers-reduced-motion: reduce)");
-  let bodies = new Map(), groups = [], stamps = [], background = null, scale = 1, width = 0, height = 0;
-  let past = null, history = null, chosen = null, stale = true;
+  const FRAME = 50, DAY = 86400, reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
+  let dots = new Map(), groups = [], sprites = [], background = null, scale = 1, width = 0, height = 0;
+  let scrubbedTo = null, history = null, selected = null, stale = true;
 
   const color = (name) => (name[0] === "-" ? getComputedStyle(document.documentElement).getPropertyValue(name).trim() : name);
-  function stamp(fill, radius, glow) {
+  function drawSprite(fill, radius, glow) {
     const size = Math.ceil((radius + glow) * 2 + 2), one = document.createElement("canvas"), ratio = devicePixelRatio || 1;
     one.width = one.height = size * ratio;
-    const ink = one.getContext("2d");
-    ink.scale(ratio, ratio);
+    const layer = one.getContext("2d");
+    layer.scale(ratio, ratio);
     const middle = size / 2;
     if (glow) {
-      const halo = ink.createRadialGradient(middle, middle, radius * 0.6, middle, middle, radius + glow);
-      halo.addColorStop(0, `color-mix(in srgb, ${fill} 45%, transparent)`);
-      halo.addColorStop(1, `color-mix(in srgb, ${fill} 1%, transparent)`);
-      ink.fillStyle = halo;
-      ink.fillRect(0, 0, size, size);
+      const glowGradient = layer.createRadialGradient(middle, middle, radius * 0.6, middle, middle, radius + glow);
+      glowGradient.addColorStop(0, `color-mix(in srgb, ${fill} 45%, transparent)`);
+      glowGradient.addColorStop(1, `color-mix(in srgb, ${fill} 1%, transparent)`);
+      layer.fillStyle = glowGradient;
+      layer.fillRect(0, 0, size, size);
     }
-    ink.fillStyle = fill;
-    ink.beginPath();
-    ink.arc(middle, middle, radius, 0, Math.PI * 2);
-    ink.fill();
+    layer.fillStyle = fill;
+    layer.beginPath();
+    layer.arc(middle, middle, radius, 0, Math.PI * 2);
+    layer.fill();
     return { one, size };
   }
-  function makeStamps() {
-    stamps = COLORS.map((name, state) => {
+  function makeSprites() {
+    sprites = COLORS.map((name, state) => {
       const fill = color(name);
-      return state >= 6 ? stamp(`color-mix(in srgb, ${fill} ${state === 7 ? 70 : 45}%, transparent)`, 3, 0) : MOVES[state] ? stamp(fill, 5, 9) : stamp(fill, 4.2, 0);
+      return state >= 6 ? drawSprite(`color-mix(in srgb, ${fill} ${state === 7 ? 70 : 45}%, transparent)`, 3, 0) : MOVES[state] ? drawSprite(fill, 5, 9) : drawSprite(fill, 4.2, 0);
     });
   }
 
-  // Each group is a disc of seeds, as in a sunflower: the busy in the middle. Discs are packed around the largest, wide or tall
-  // as the sky is, and no name stands on another group. Whoever has a seat keeps it, and a disc has room to grow in: what is
-  // left on a screen should not be shuffled by every word that is said.
+  // Each group is a disc; its dots lie on a spiral, busy sessions in the middle. Discs are packed around the largest one, to
+  // fit the shape of the canvas, and no label overlaps another group. A dot keeps its slot and a disc has spare capacity, so that
+  // the picture stays stable while sessions change.
   const GAP = 24, FONT = "560 12px Inter, sans-serif", NAME = 30;
-  const meet = (a, b) => Math.abs(a.x - b.x) < a.w + b.w && Math.abs(a.y - b.y) < a.h + b.h;
+  const overlap = (a, b) => Math.abs(a.x - b.x) < a.w + b.w && Math.abs(a.y - b.y) < a.h + b.h;
   const label = (group) => ({ x: group.x, y: group.y + group.radius + 12 / scale, w: group.half / scale, h: 14 / scale });
   const covers = (disc, name) => Math.hypot(Math.max(Math.abs(name.x - disc.x) - name.w, 0), Math.max(Math.abs(name.y - disc.y) - name.h, 0)) < disc.radius;
   const clash = (a, b) => Math.hypot(a.x - b.x, a.y - b.y) < a.radius + b.radius + GAP
-    || meet(label(a), label(b)) || covers(b, label(a)) || covers(a, label(b));
+    || overlap(label(a), label(b)) || covers(b, label(a)) || covers(a, label(b));
   function pack() {
     const wide = Math.max(1, width / height), tall = Math.max(1, height / width);
     groups.forEach((group, place) => {
@@ -66,11 +66,11 @@
       group.sy = height / 2 + (group.y - (top + bottom) / 2) * scale;
     }
   }
-  const seats = new Map(), rooms = new Map();
-  const isBusy = (body) => MOVES[body.state] || body.state === 4 || body.state === 5;
-  const rank = (body) => (isBusy(body) ? 0 : body.state === 0 ? 1 : 2);
-  function seat(name, members) {
-    const wanted = new Set(members), places = (seats.get(name) ?? []).map((body) => (wanted.delete(body) ? body : null));
+  const slots = new Map(), capacities = new Map();
+  const isBusy = (dot) => MOVES[dot.state] || dot.state === 4 || dot.state === 5;
+  const rank = (dot) => (isBusy(dot) ? 0 : dot.state === 0 ? 1 : 2);
+  function assignSlots(name, members) {
+    const wanted = new Set(members), places = (slots.get(name) ?? []).map((dot) => (wanted.delete(dot) ? dot : null));
     const coming = [...wanted].sort((a, b) => rank(a) - rank(b) || (a.id < b.id ? 1 : -1));
     for (let n = 0; coming.length && n < places.length; n++) places[n] ??= coming.shift();
     places.push(...coming);
@@ -84,24 +84,24 @@
       while (isBusy(places[free])) free++;
       [places[free], places[n]] = [places[n], places[free]];
     }
-    seats.set(name, places);
+    slots.set(name, places);
     return places;
   }
-  function room(name, count) {
-    const had = rooms.get(name) ?? 0;
-    if (count > had || count < had / 2) rooms.set(name, Math.ceil(count * 1.2) + 1);
-    return rooms.get(name);
+  function capacity(name, count) {
+    const had = capacities.get(name) ?? 0;
+    if (count > had || count < had / 2) capacities.set(name, Math.ceil(count * 1.2) + 1);
+    return capacities.get(name);
   }
   let packed = "";
   function arrange() {
     const byGroup = new Map();
-    for (const body of bodies.values()) if (body.shown) (byGroup.get(body.g) ?? byGroup.set(body.g, []).get(body.g)).push(body);
-    pen.font = FONT;
+    for (const dot of dots.values()) if (dot.shown) (byGroup.get(dot.g) ?? byGroup.set(dot.g, []).get(dot.g)).push(dot);
+    view.font = FONT;
     const before = new Map(groups.map((group) => [group.name, group]));
     groups = [...byGroup].map(([name, all]) => {
-      const members = seat(name, all), words = `${name.length > NAME ? name.slice(0, NAME - 1) + "…" : name}  ${members.length}`;
-      const half = Math.ceil(pen.measureText(words).width / 20) * 10 + 10, { x, y, sx, sy } = before.get(name) ?? {};
-      return { name, words, members, half, radius: 15 * Math.sqrt(room(name, members.length)) * 0.62 + 16, x, y, sx, sy };
+      const members = assignSlots(name, all), text = `${name.length > NAME ? name.slice(0, NAME - 1) + "…" : name}  ${members.length}`;
+      const half = Math.ceil(view.measureText(text).width / 20) * 10 + 10, { x, y, sx, sy } = before.get(name) ?? {};
+      return { name, text, members, half, radius: 15 * Math.sqrt(capacity(name, members.length)) * 0.62 + 16, x, y, sx, sy };
     }).sort((a, b) => b.radius - a.radius || (a.name < b.name ? -1 : 1));
     stale = true;
     if (!width || !groups.length) return;
@@ -110,14 +110,14 @@
       packed = shape;
       scale = 1;
       pack();
-      pack(); // names have a size of their own: the second time it is known how large that is beside the discs
+      pack(); // labels do not scale with the discs: the second pass knows the scale
     }
     for (const group of groups) {
-      group.members.forEach((body, n) => {
+      group.members.forEach((dot, n) => {
         const far = 15 * 0.62 * Math.sqrt(n + 0.5) * scale, angle = n * 2.399963;
-        body.tx = group.sx + Math.cos(angle) * far;
-        body.ty = group.sy + Math.sin(angle) * far;
-        if (body.x === undefined) { body.x = body.tx; body.y = body.ty; }
+        dot.tx = group.sx + Math.cos(angle) * far;
+        dot.ty = group.sy + Math.sin(angle) * far;
+        if (dot.x === undefined) { dot.x = dot.tx; dot.y = dot.ty; }
       });
     }
   }
@@ -127,36 +127,36 @@
     background = document.createElement("canvas");
     background.width = canvas.width;
     background.height = canvas.height;
-    const ink = background.getContext("2d");
-    ink.scale(ratio, ratio);
-    ink.fillStyle = color("--sunken");
-    ink.fillRect(0, 0, width, height);
-    ink.textAlign = "center";
+    const layer = background.getContext("2d");
+    layer.scale(ratio, ratio);
+    layer.fillStyle = color("--sunken");
+    layer.fillRect(0, 0, width, height);
+    layer.textAlign = "center";
     for (const group of groups) {
       const radius = group.radius * scale;
-      ink.beginPath();
-      ink.arc(group.sx, group.sy, radius, 0, Math.PI * 2);
-      const water = ink.createRadialGradient(group.sx, group.sy, radius * 0.1, group.sx, group.sy, radius);
-      water.addColorStop(0, `color-mix(in srgb, ${color("--accent")} 13%, ${color("--card")})`);
-      water.addColorStop(1, color("--card"));
-      ink.fillStyle = water;
-      ink.fill();
-      ink.strokeStyle = color("--line-strong");
-      ink.lineWidth = 1;
-      ink.stroke();
-      ink.font = FONT;
-      ink.fillStyle = color("--soft");
-      ink.fillText(group.words, group.sx, group.sy + radius + 16);
+      layer.beginPath();
+      layer.arc(group.sx, group.sy, radius, 0, Math.PI * 2);
+      const gradient = layer.createRadialGradient(group.sx, group.sy, radius * 0.1, group.sx, group.sy, radius);
+      gradient.addColorStop(0, `color-mix(in srgb, ${color("--accent")} 13%, ${color("--card")})`);
+      gradient.addColorStop(1, color("--card"));
+      layer.fillStyle = gradient;
+      layer.fill();
+      layer.strokeStyle = color("--line-strong");
+      layer.lineWidth = 1;
+      layer.stroke();
+      layer.font = FONT;
+      layer.fillStyle = color("--soft");
+      layer.fillText(group.text, group.sx, group.sy + radius + 16);
     }
-    for (const body of bodies.values()) if (body.shown && !moves(body) && !travels(body)) draw(ink, body, body.x, body.y, 1);
+    for (const dot of dots.values()) if (dot.shown && !isAnimated(dot) && !isTravelling(dot)) draw(layer, dot, dot.x, dot.y, 1);
     stale = false;
   }
-  // On its way to another place: drawn with those that move, so that the rest need not be painted again.
-  const travels = (body) => Math.abs(body.tx - body.x) + Math.abs(body.ty - body.y) > 0.5;
-  const moves = (body) => MOVES[body.state] && !still.matches;
-  function draw(ink, body, x, y, zoom) {
-    const { size, one } = stamps[body.state], wide = size * zoom * Math.min(Math.max(scale, 0.45), 1.6);
-    ink.drawImage(one, x - wide / 2, y - wide / 2, wide, wide);
+  // A dot on its way to a new position is drawn with the moving dots, so that the background need not be repainted.
+  const isTravelling = (dot) => Math.abs(dot.tx - dot.x) + Math.abs(dot.ty - dot.y) > 0.5;
+  const isAnimated = (dot) => MOVES[dot.state] && !reducedMotion.matches;
+  function draw(layer, dot, x, y, zoom) {
+    const { size, one } = sprites[dot.state], wide = size * zoom * Math.min(Math.max(scale, 0.45), 1.6);
+    layer.drawImage(one, x - wide / 2, y - wide / 2, wide, wide);
   }
 
   let painted = 0;
@@ -164,40 +164,40 @@
     requestAnimationFrame(frame);
     if (document.hidden || at - painted < FRAME || !width) return;
     painted = at;
-    let under = false;
-    for (const body of bodies.values()) {
-      if (!body.shown || !travels(body)) continue;
-      under = true;
-      body.x += (body.tx - body.x) * 0.2;
-      body.y += (body.ty - body.y) * 0.2;
-      if (!travels(body) || still.matches) { body.x = body.tx; body.y = body.ty; stale = true; }
+    let anyTravelling = false;
+    for (const dot of dots.values()) {
+      if (!dot.shown || !isTravelling(dot)) continue;
+      anyTravelling = true;
+      dot.x += (dot.tx - dot.x) * 0.2;
+      dot.y += (dot.ty - dot.y) * 0.2;
+      if (!isTravelling(dot) || reducedMotion.matches) { dot.x = dot.tx; dot.y = dot.ty; stale = true; }
     }
     if (stale) paintBackground();
-    else if (still.matches && !under) return;
+    else if (reducedMotion.matches && !anyTravelling) return;
     const ratio = devicePixelRatio || 1;
-    pen.setTransform(1, 0, 0, 1, 0, 0);
-    pen.drawImage(background, 0, 0);
-    pen.scale(ratio, ratio);
-    for (const body of bodies.values()) {
-      if (!body.shown || !(moves(body) || travels(body))) continue;
-      if (!moves(body)) { draw(pen, body, body.x, body.y, 1); continue; }
-      const beat = at / 1000 + body.phase;
-      const sway = body.state === 3 ? [0, -Math.abs(Math.sin(beat * 2.4)) * 5] : [Math.cos(beat * 0.9) * 2.2, Math.sin(beat * 1.2) * 2.2];
-      draw(pen, body, body.x + sway[0] * scale, body.y + sway[1] * scale, body.state === 1 ? 1 + 0.16 * Math.sin(beat * 3) : 1);
-      if (body.state === 2) {
-        pen.strokeStyle = "#3b82c4";
-        pen.lineWidth = 1.6;
-        pen.beginPath();
-        pen.arc(body.x + sway[0] * scale, body.y + sway[1] * scale, 8.5 * Math.min(scale, 1.3), beat * 3, beat * 3 + 2.1);
-        pen.stroke();
+    view.setTransform(1, 0, 0, 1, 0, 0);
+    view.drawImage(background, 0, 0);
+    view.scale(ratio, ratio);
+    for (const dot of dots.values()) {
+      if (!dot.shown || !(isAnimated(dot) || isTravelling(dot))) continue;
+      if (!isAnimated(dot)) { draw(view, dot, dot.x, dot.y, 1); continue; }
+      const beat = at / 1000 + dot.phase;
+      const sway = dot.state === 3 ? [0, -Math.abs(Math.sin(beat * 2.4)) * 5] : [Math.cos(beat * 0.9) * 2.2, Math.sin(beat * 1.2) * 2.2];
+      draw(view, dot, dot.x + sway[0] * scale, dot.y + sway[1] * scale, dot.state === 1 ? 1 + 0.16 * Math.sin(beat * 3) : 1);
+      if (dot.state === 2) {
+        view.strokeStyle = "#3b82c4";
+        view.lineWidth = 1.6;
+        view.beginPath();
+        view.arc(dot.x + sway[0] * scale, dot.y + sway[1] * scale, 8.5 * Math.min(scale, 1.3), beat * 3, beat * 3 + 2.1);
+        view.stroke();
       }
     }
-    if (chosen?.shown) {
-      pen.strokeStyle = color("--focus");
-      pen.lineWidth = 2;
-      pen.beginPath();
-      pen.arc(chosen.x, chosen.y, 11, 0, Math.PI * 2);
-      pen.stroke();
+    if (selected?.shown) {
+      view.strokeStyle = color("--focus");
+      view.lineWidth = 2;
+      view.beginPath();
+      view.arc(selected.x, selected.y, 11, 0, Math.PI * 2);
+      view.stroke();
     }
   }
 
@@ -207,78 +207,78 @@
     height = box.height;
     canvas.width = width * ratio;
     canvas.height = height * ratio;
-    for (const body of bodies.values()) body.x = undefined;
+    for (const dot of dots.values()) dot.x = undefined;
     arrange();
     paintDensity();
   }
 
   async function load() {
-    const answer = await fetch("/ui/space/data");
-    if (!answer.ok) return;
-    const news = await answer.json(), seen = new Set();
+    const response = await fetch("/ui/space/data");
+    if (!response.ok) return;
+    const news = await response.json(), seen = new Set();
     for (const one of news.sprites) {
       seen.add(one.id);
-      const body = bodies.get(one.id) ?? { id: one.id, phase: Math.random() * 7 };
-      Object.assign(body, { t: one.t, g: one.g, c: one.c, live: one.s, peer: one.peer });
-      bodies.set(one.id, body);
+      const dot = dots.get(one.id) ?? { id: one.id, phase: Math.random() * 7 };
+      Object.assign(dot, { t: one.t, g: one.g, c: one.c, live: one.s, peer: one.peer });
+      dots.set(one.id, dot);
     }
-    for (const id of bodies.keys()) if (!seen.has(id)) bodies.delete(id);
-    if (cut.hidden === news.cut) { cut.hidden = !news.cut; resize(); } // it takes room from the sky
+    for (const id of dots.keys()) if (!seen.has(id)) dots.delete(id);
+    if (limitNote.hidden === news.cut) { limitNote.hidden = !news.cut; resize(); } // the note takes space from the canvas
     applyTime();
   }
   async function loadDay() {
-    const answer = await fetch("/ui/space/day");
-    if (!answer.ok) return;
-    const day = await answer.json();
-    const lives = day.sessions.map(() => []);
-    for (const [place, second, state] of day.changes) lives[place].push([second, state]);
-    history = { begin: day.begin, known: day.known, lives: new Map(day.sessions.map((id, place) => [id, lives[place]])), changes: day.changes, at: Date.now() };
+    const response = await fetch("/ui/space/day");
+    if (!response.ok) return;
+    const day = await response.json();
+    const timelines = day.sessions.map(() => []);
+    for (const [place, second, state] of day.changes) timelines[place].push([second, state]);
+    history = { begin: day.begin, known: day.known, timelines: new Map(day.sessions.map((id, place) => [id, timelines[place]])), changes: day.changes, at: Date.now() };
     paintDensity();
   }
-  function stateAt(body, second) {
-    const life = history?.lives.get(body.id);
-    if (!life) return body.peer ? body.live : null;
-    if (history.begin + second < body.c) return null;
-    let low = 0, high = life.length;
-    while (low < high) { const middle = (low + high) >> 1; if (life[middle][0] <= second) low = middle + 1; else high = middle; }
-    return low ? life[low - 1][1] : null;
+  function stateAt(dot, second) {
+    const changes = history?.timelines.get(dot.id);
+    if (!changes) return dot.peer ? dot.live : null;
+    if (history.begin + second < dot.c) return null;
+    let low = 0, high = changes.length;
+    while (low < high) { const middle = (low + high) >> 1; if (changes[middle][0] <= second) low = middle + 1; else high = middle; }
+    return low ? changes[low - 1][1] : null;
   }
   function applyTime() {
     let shape = "";
-    for (const body of bodies.values()) {
-      const state = past === null ? body.live : stateAt(body, past);
-      body.shown = state !== null;
-      body.state = state ?? 0;
-      shape += body.shown ? `${body.state}${body.id}${body.g} ` : "";
+    for (const dot of dots.values()) {
+      const state = scrubbedTo === null ? dot.live : stateAt(dot, scrubbedTo);
+      dot.shown = state !== null;
+      dot.state = state ?? 0;
+      shape += dot.shown ? `${dot.state}${dot.id}${dot.g} ` : "";
     }
     if (shape !== applyTime.shape) arrange();
     applyTime.shape = shape;
     const counts = new Map();
-    for (const body of bodies.values()) if (body.shown) counts.set(body.state, (counts.get(body.state) ?? 0) + 1);
-    canvas.setAttribute("aria-label", "Sessions of the last day: " + ([...counts].sort().map(([state, n]) => `${n} ${NAMES[state]}`).join(", ") || "none"));
-    canvas.dataset.bodies = String([...bodies.values()].filter((body) => body.shown).length);
+    for (const dot of dots.values()) if (dot.shown) counts.set(dot.state, (counts.get(dot.state) ?? 0) + 1);
+    canvas.setAttribute("aria-label", "Sessions of the last 24 hours: " + ([...counts].sort().map(([state, n]) => `${n} ${NAMES[state]}`).join(", ") || "none"));
+    canvas.dataset.count = String([...dots.values()].filter((dot) => dot.shown).length);
     empty.hidden = counts.size > 0;
-    empty.firstElementChild.textContent = past === null ? "No session was used in the last day" : "No session was there then";
+    empty.firstElementChild.textContent = scrubbedTo === null ? "No sessions in the last 24 hours" : "No sessions at this time";
   }
   function paintDensity() {
     const box = density.getBoundingClientRect(), ratio = devicePixelRatio || 1;
     density.width = box.width * ratio;
     density.height = box.height * ratio;
     if (!history) return;
-    const ink = density.getContext("2d"), bins = new Array(96).fill(0);
-    // What was there already when it begins to be known is no change that anybody made.
+    const layer = density.getContext("2d"), bins = new Array(96).fill(0);
+    // Initial states are not changes.
     for (const [, second] of history.changes) if (second !== history.known) bins[Math.min(95, Math.max(0, Math.floor(second / 900)))]++;
     const most = Math.max(...bins, 1), wide = density.width / 96;
-    ink.fillStyle = color("--accent");
-    ink.globalAlpha = 0.5;
-    bins.forEach((n, place) => { const tall = n ? Math.max(2, Math.sqrt(n / most) * density.height) : 0; ink.fillRect(place * wide + 1, density.height - tall, wide - 2, tall); });
+    layer.fillStyle = color("--accent");
+    layer.globalAlpha = 0.5;
+    bins.forEach((n, place) => { const tall = n ? Math.max(2, Math.sqrt(n / most) * density.height) : 0; layer.fillRect(place * wide + 1, density.height - tall, wide - 2, tall); });
   }
 
   scrub.addEventListener("input", async () => {
-    past = Number(scrub.value) >= DAY ? null : Number(scrub.value);
-    nowButton.disabled = past === null;
-    if (past !== null && (!history || Date.now() - history.at > 60000)) await loadDay();
-    clock.textContent = past === null ? "now" : new Date((history.begin + past) * 1000).toLocaleString([], { weekday: "short", hour: "2-digit", minute: "2-digit" });
+    scrubbedTo = Number(scrub.value) >= DAY ? null : Number(scrub.value);
+    nowButton.disabled = scrubbedTo === null;
+    if (scrubbedTo !== null && (!history || Date.now() - history.at > 60000)) await loadDay();
+    clock.textContent = scrubbedTo === null ? "now" : new Date((history.begin + scrubbedTo) * 1000).toLocaleString([], { weekday: "short", hour: "2-digit", minute: "2-digit" });
     scrub.setAttribute("aria-valuetext", clock.textContent);
     applyTime();
   });
@@ -286,35 +286,35 @@
 
   function nearest(x, y) {
     let best = null, far = 16;
-    for (const body of bodies.values()) if (body.shown) { const d = Math.hypot(body.x - x, body.y - y); if (d < far) { best = body; far = d; } }
+    for (const dot of dots.values()) if (dot.shown) { const d = Math.hypot(dot.x - x, dot.y - y); if (d < far) { best = dot; far = d; } }
     return best;
   }
-  function point(body) {
-    chosen = body;
-    stale = stale || still.matches;
-    canvas.classList.toggle("over", Boolean(body));
-    tip.hidden = !body;
-    if (!body) return;
-    tip.textContent = `${body.t} · ${NAMES[body.state]}`;
-    tip.style.translate = `${Math.min(body.x + 14, width - tip.offsetWidth - 8)}px ${Math.min(body.y + 14, height - 40)}px`;
+  function select(dot) {
+    selected = dot;
+    stale = stale || reducedMotion.matches;
+    canvas.classList.toggle("hovering", Boolean(dot));
+    tooltip.hidden = !dot;
+    if (!dot) return;
+    tooltip.textContent = `${dot.t} · ${NAMES[dot.state]}`;
+    tooltip.style.translate = `${Math.min(dot.x + 14, width - tooltip.offsetWidth - 8)}px ${Math.min(dot.y + 14, height - 40)}px`;
   }
-  const open = (body) => { if (body && !body.peer) location.href = `/ui/s/${encodeURIComponent(body.id)}`; else if (body) location.href = "/ui/fleet"; };
-  canvas.addEventListener("pointermove", (event) => point(nearest(event.offsetX, event.offsetY)));
-  canvas.addEventListener("pointerleave", () => point(null));
+  const open = (dot) => { if (dot && !dot.peer) location.href = `/ui/s/${encodeURIComponent(dot.id)}`; else if (dot) location.href = "/ui/fleet"; };
+  canvas.addEventListener("pointermove", (event) => select(nearest(event.offsetX, event.offsetY)));
+  canvas.addEventListener("pointerleave", () => select(null));
   canvas.addEventListener("click", (event) => open(nearest(event.offsetX, event.offsetY)));
   canvas.addEventListener("keydown", (event) => {
-    const order = groups.flatMap((group) => group.members), here = order.indexOf(chosen);
+    const order = groups.flatMap((group) => group.members), here = order.indexOf(selected);
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    if (step && order.length) { event.preventDefault(); const body = order[(here + step + order.length) % order.length]; point(body); spoken.textContent = `${body.t}, ${NAMES[body.state]}`; }
-    if (event.key === "Enter") open(chosen);
+    if (step && order.length) { event.preventDefault(); const dot = order[(here + step + order.length) % order.length]; select(dot); status.textContent = `${dot.t}, ${NAMES[dot.state]}`; }
+    if (event.key === "Enter") open(selected);
   });
 
   let due = 0;
   document.addEventListener("store-changed", () => { clearTimeout(due); due = setTimeout(load, 300); });
-  document.addEventListener("theme-changed", () => { makeStamps(); stale = true; paintDensity(); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { makeStamps(); stale = true; });
+  document.addEventListener("theme-changed", () => { makeSprites(); stale = true; paintDensity(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { makeSprites(); stale = true; });
   addEventListener("resize", resize);
-  makeStamps();
+  makeSprites();
   resize();
   Promise.all([load(), loadDay()]).then(() => { canvas.dataset.ready = ""; });
   requestAnimationFrame(frame);

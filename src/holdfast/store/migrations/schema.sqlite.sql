@@ -1,4 +1,4 @@
--- The present schema, for reading: a store is made by the migrations beside this file, and a test compares the two.
+-- The current schema, for reference: the migrations beside this file create a store, and a test compares the two.
 
 CREATE TABLE migration (
   number INTEGER NOT NULL PRIMARY KEY,
@@ -28,6 +28,7 @@ CREATE TABLE worker (
   end_reason TEXT,
   cleared_at INTEGER,
   leaving_at INTEGER,
+  tasks TEXT NOT NULL DEFAULT '[]',
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT, WITHOUT ROWID;
 
@@ -62,6 +63,7 @@ CREATE TABLE session (
   quarantined TEXT,
   owner_worker TEXT REFERENCES worker (id),
   active_at INTEGER NOT NULL DEFAULT 0,
+  asking INTEGER NOT NULL DEFAULT 0,
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT, WITHOUT ROWID;
 
@@ -78,7 +80,7 @@ CREATE INDEX session_resettable ON session (active_at, id)
 WHERE channel IS NOT NULL AND ended_at IS NULL AND trashed_at IS NULL;
 
 -- The position orders all events of the store as they were committed; AUTOINCREMENT, because a reader that
--- follows by position must never see a number come back after a session was pruned.
+-- follows by position must never see a number again after a session was pruned.
 CREATE TABLE event (
   position INTEGER PRIMARY KEY AUTOINCREMENT,
   session_id TEXT NOT NULL REFERENCES session (id),
@@ -95,7 +97,7 @@ CREATE TABLE draft (
   turn_id TEXT NOT NULL,
   body TEXT NOT NULL,
   at INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+, notice TEXT NOT NULL DEFAULT '') STRICT, WITHOUT ROWID;
 
 CREATE TABLE idempotency (
   session_id TEXT NOT NULL REFERENCES session (id),
@@ -123,7 +125,7 @@ CREATE TABLE channel (
 
 CREATE INDEX channel_session ON channel (session_id);
 
--- Input that waits for its turn, in the order of its arrival.
+-- Queued input, in the order of arrival.
 CREATE TABLE input (
   session_id TEXT NOT NULL REFERENCES session (id),
   place INTEGER NOT NULL,
@@ -145,13 +147,36 @@ CREATE TABLE approval (
   allowed INTEGER,
   answered_by TEXT,
   answered_at INTEGER,
+  id TEXT,
+  proposal TEXT NOT NULL DEFAULT '{}',
   PRIMARY KEY (session_id, turn_id, call_id),
   CHECK ((allowed IS NULL) = (answered_at IS NULL))
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX approval_open ON approval (asked_at) WHERE allowed IS NULL;
+CREATE INDEX approval_id ON approval (id) WHERE id IS NOT NULL;
 
--- Finished pieces of a summary that is still being written: whoever goes on with it after a crash reads them here.
+-- Calls that a person approved beforehand: for one session, or always. A rule is revoked, never deleted.
+CREATE TABLE approval_rule (
+  id TEXT NOT NULL PRIMARY KEY,
+  requester TEXT NOT NULL,
+  tool TEXT NOT NULL,
+  kind TEXT NOT NULL CHECK (kind IN ('exact', 'prefix', 'tool')),
+  pattern TEXT NOT NULL,
+  workdir TEXT NOT NULL,
+  reasons TEXT NOT NULL,
+  session_id TEXT REFERENCES session (id),
+  created_by TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  revoked_at INTEGER,
+  revoked_by TEXT,
+  CHECK ((revoked_at IS NULL) = (revoked_by IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX approval_rule_active ON approval_rule (requester, tool) WHERE revoked_at IS NULL;
+CREATE INDEX approval_rule_session ON approval_rule (session_id) WHERE session_id IS NOT NULL;
+
+-- Finished chunks of a summary in progress: the worker that continues it after a crash reads them here.
 CREATE TABLE chunk (
   session_id TEXT NOT NULL REFERENCES session (id),
   request TEXT NOT NULL,
@@ -163,23 +188,27 @@ CREATE TABLE chunk (
   PRIMARY KEY (session_id, request)
 ) STRICT, WITHOUT ROWID;
 
--- What a client had been shown at the end of each turn, as a hash, so that one that sends its history is recognised.
--- A family is a session with its forks; the caller is who may be matched without naming the session.
+-- A hash of what a client was shown at the end of each turn, to recognise a client that sends its history.
+-- A family is a session with its forks; only requests of the caller are matched without naming the session.
 CREATE TABLE history (
   session_id TEXT NOT NULL REFERENCES session (id),
   seq INTEGER NOT NULL,
   hash TEXT NOT NULL,
   caller TEXT NOT NULL,
   family TEXT NOT NULL,
+  reply TEXT NOT NULL DEFAULT '',
   PRIMARY KEY (session_id, seq)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX history_hash ON history (hash, caller, family, session_id);
 
+-- A hash of the last reply alone, to recognise a client that sends only the end of its history, or a revised one.
+CREATE INDEX history_reply ON history (reply, caller, session_id);
+
 -- A repeated request is recognised before it is known which session it went to.
 CREATE INDEX idempotency_caller ON idempotency (caller, key);
 
--- Background processes: who started them, what was last seen of them, and how they ended.
+-- Background processes: their session, their last samples, and their end.
 CREATE TABLE process (
   id TEXT NOT NULL PRIMARY KEY,
   session_id TEXT NOT NULL REFERENCES session (id),
@@ -206,14 +235,14 @@ CREATE TABLE process (
 CREATE INDEX process_session ON process (session_id);
 CREATE INDEX process_live ON process (id) WHERE ended_at IS NULL;
 
--- Resets that are due and held back, each with the reason that was last written down.
+-- Due resets that are blocked, each with the reason that was recorded last.
 CREATE TABLE reset_hold (
   session_id TEXT NOT NULL PRIMARY KEY REFERENCES session (id),
   reason TEXT NOT NULL,
   at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- A platform as it is connected: by which worker, since when, how far it was read; and the numbers given out so far.
+-- The connection of a platform: its worker, since when, the read position, and the last assigned numbers.
 CREATE TABLE platform (
   name TEXT NOT NULL PRIMARY KEY,
   worker_id TEXT REFERENCES worker (id),
@@ -226,7 +255,7 @@ CREATE TABLE platform (
   position TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 
--- Messages of platforms, each once and numbered as they came. The payload stays until the message was dealt with.
+-- Messages of platforms, each once, in the order of arrival. The payload stays until the message is handled.
 CREATE TABLE inbox (
   id TEXT NOT NULL PRIMARY KEY,
   platform TEXT NOT NULL,
@@ -249,18 +278,18 @@ CREATE INDEX inbox_open ON inbox (platform, chat, number) WHERE state IN ('waiti
 CREATE INDEX inbox_dead ON inbox (at, id) WHERE state = 'dead';
 CREATE INDEX inbox_undone ON inbox (platform, state) WHERE state <> 'done';
 
--- Where the reply of a turn is to go.
+-- Where the reply of a turn is sent, and who requested the turn, by the platform's id.
 CREATE TABLE address (
   session_id TEXT NOT NULL REFERENCES session (id),
   turn_id TEXT NOT NULL,
   platform TEXT NOT NULL,
   chat TEXT NOT NULL,
   reply_to TEXT NOT NULL,
-  at INTEGER NOT NULL,
+  at INTEGER NOT NULL, person TEXT NOT NULL DEFAULT '',
   PRIMARY KEY (session_id, turn_id, platform, chat)
 ) STRICT, WITHOUT ROWID;
 
--- What is to be delivered, numbered as it was written. Written before it is sent, and with what it tells of.
+-- Deliveries, in the order of writing. Each is committed before it is sent, together with the event it reports.
 CREATE TABLE outbox (
   id TEXT NOT NULL PRIMARY KEY,
   platform TEXT NOT NULL,
@@ -288,7 +317,7 @@ CREATE INDEX outbox_trouble ON outbox (at, id) WHERE state IN ('failed', 'unknow
 CREATE INDEX outbox_undone ON outbox (platform, state) WHERE state <> 'sent';
 CREATE INDEX outbox_turn ON outbox (session_id, turn_id) WHERE session_id IS NOT NULL;
 
--- People of platforms: strangers who knocked, with the code that lets them in, and those who may talk.
+-- People on platforms: pairing requests with their codes, and authorised people.
 CREATE TABLE person (
   platform TEXT NOT NULL,
   person TEXT NOT NULL,
@@ -301,13 +330,13 @@ CREATE TABLE person (
 
 CREATE INDEX person_code ON person (code) WHERE state = 'asked';
 
--- What a chat has chosen for itself.
+-- Preferences of a chat.
 CREATE TABLE seat (
   channel TEXT NOT NULL PRIMARY KEY,
   busy TEXT NOT NULL CHECK (busy IN ('queue', 'steer', 'interrupt'))
 ) STRICT, WITHOUT ROWID;
 
--- Prompts that are said at set times. A removed one stays, so that nothing brings it back.
+-- Prompts that run on a schedule. A removed one stays, so that nothing restores it.
 CREATE TABLE schedule (
   id TEXT NOT NULL PRIMARY KEY,
   cron TEXT NOT NULL,
@@ -323,7 +352,7 @@ CREATE TABLE schedule (
 
 CREATE INDEX schedule_due ON schedule (next_at, id) WHERE removed_at IS NULL;
 
--- One row for each time a schedule was due, and what became of it.
+-- One row for each time a schedule was due, with the result.
 CREATE TABLE slot (
   schedule_id TEXT NOT NULL REFERENCES schedule (id),
   due_at INTEGER NOT NULL,
@@ -339,3 +368,43 @@ CREATE TABLE slot (
 
 CREATE INDEX slot_running ON slot (session_id, turn_id) WHERE state = 'running';
 CREATE INDEX slot_busy ON slot (schedule_id, state);
+
+-- Each request reads the newest system text of its session: this index finds it without reading the log.
+CREATE INDEX event_system ON event (session_id, seq) WHERE kind = 'system_changed';
+
+-- Requests of the last minutes that started a turn, by a digest of their body, to recognise retries of clients.
+-- The worker is the one that accepted the request or its newest retry.
+CREATE TABLE recent_request (
+  caller TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  turn_id TEXT NOT NULL,
+  session_id TEXT NOT NULL REFERENCES session (id),
+  worker_id TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (caller, digest, turn_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX recent_request_at ON recent_request (at);
+CREATE INDEX recent_request_session ON recent_request (session_id);
+
+-- Turns that are active in a worker's process (a tool runs, or a replay prepares its first request). The row of a
+-- dead worker stays: it shows which turns could have caused the death.
+CREATE TABLE activity (
+  session_id TEXT NOT NULL REFERENCES session (id),
+  worker_id TEXT NOT NULL REFERENCES worker (id),
+  turn_id TEXT NOT NULL,
+  isolated INTEGER NOT NULL,
+  PRIMARY KEY (session_id, worker_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX activity_worker ON activity (worker_id);
+
+-- A command in a chat that waits for a choice in the person's next message.
+CREATE TABLE pending_choice (
+  channel TEXT NOT NULL,
+  person TEXT NOT NULL,
+  command TEXT NOT NULL,
+  answers TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (channel, person)
+) STRICT, WITHOUT ROWID;

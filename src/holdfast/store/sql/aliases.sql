@@ -1,5 +1,5 @@
 -- name: add
--- Lets another name stand for a session, for ever: the first meaning wins.
+-- Adds a permanent alias of a session; an existing one stays.
 INSERT INTO alias (alias, session_id, at) VALUES (:alias, :session, :at)
 ON CONFLICT (alias) DO NOTHING
 RETURNING session_id;
@@ -7,14 +7,18 @@ RETURNING session_id;
 -- name: find
 SELECT session_id FROM alias WHERE alias = :alias;
 
--- name: of_session
+-- name: find_alias_and_channel
+-- The session of an alias, and the current session of a channel.
+SELECT (SELECT session_id FROM alias WHERE alias = :alias), (SELECT session_id FROM channel WHERE channel = :channel);
+
+-- name: list_by_session
 SELECT alias FROM alias WHERE session_id = :session ORDER BY alias;
 
--- name: point_channel
+-- name: set_channel_session
 -- Makes a session the current one of a channel.
 INSERT INTO channel (channel, session_id, at) VALUES (:channel, :session, :at)
 ON CONFLICT (channel) DO UPDATE SET session_id = excluded.session_id, at = excluded.at;
 
--- name: current
+-- name: get_channel_session
 -- The current session of a channel.
 SELECT session_id FROM channel WHERE channel = :channel;

@@ -1,7 +1,7 @@
 -- name: ask
--- Puts a question; one that was put before stands.
-INSERT INTO approval (session_id, turn_id, call_id, question, asked_at)
-VALUES (:session, :turn, :call, :question, :at)
+-- Adds a question; an existing one stays.
+INSERT INTO approval (session_id, turn_id, call_id, question, asked_at, id, proposal)
+VALUES (:session, :turn, :call, :question, :at, :id, :proposal)
 ON CONFLICT (session_id, turn_id, call_id) DO NOTHING
 RETURNING call_id;
 
@@ -12,24 +12,51 @@ WHERE session_id = :session AND turn_id = :turn AND call_id = :call AND allowed 
 RETURNING call_id;
 
 -- name: get
-SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by FROM approval
+SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by, id, proposal FROM approval
 WHERE session_id = :session AND turn_id = :turn AND call_id = :call;
 
--- name: open
--- Questions of a session that nobody has answered yet.
-SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by FROM approval
+-- name: list_unanswered
+-- Open questions of a session.
+SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by, id, proposal FROM approval
 WHERE session_id = :session AND allowed IS NULL ORDER BY asked_at, call_id;
 
 -- name: withdraw
--- Closes the questions of a turn that has ended: nobody waits for the answer any more.
+-- Closes the open questions of a turn that has ended.
 UPDATE approval SET allowed = 0, answered_by = 'the end of the turn', answered_at = :at
 WHERE session_id = :session AND allowed IS NULL;
 
--- name: answers
--- The newest answers of a session as they stand in its log: a turn has never more of them open at once.
+-- name: withdraw_call
+-- Closes the open questions that a running call asked; their call ids are a range.
+UPDATE approval SET allowed = 0, answered_by = 'the end of the call', answered_at = :at
+WHERE session_id = :session AND turn_id = :turn AND call_id >= :first AND call_id < :after AND allowed IS NULL;
+
+-- name: list_answers
+-- The newest answers in a session's log; a turn never has more open questions at once.
 SELECT body FROM event WHERE session_id = :session AND kind = 'approval_answered' ORDER BY seq DESC LIMIT 50;
 
--- name: every_open
--- Questions of all sessions that nobody has answered yet, the oldest first.
-SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by FROM approval
+-- name: list_all_unanswered
+-- Open questions of all sessions, oldest first.
+SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by, id, proposal FROM approval
 WHERE allowed IS NULL ORDER BY asked_at, session_id, call_id LIMIT :limit;
+
+-- name: by_id
+-- A question by its id.
+SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by, id, proposal FROM approval WHERE id = :id;
+
+-- name: by_id_prefix
+-- The first few questions whose id has a prefix; :after is greater than all of them.
+SELECT id FROM approval WHERE id >= :prefix AND id < :after ORDER BY id LIMIT 5;
+
+-- name: replace
+-- Replaces an open question whose proposal has changed. No row: it was answered.
+UPDATE approval SET question = :question, proposal = :proposal, id = :id, asked_at = :at
+WHERE session_id = :session AND turn_id = :turn AND call_id = :call AND allowed IS NULL
+RETURNING call_id;
+
+-- name: count_unanswered
+SELECT count(*) FROM approval WHERE allowed IS NULL;
+
+-- name: list_by_turn
+-- All questions of a turn, answered or not.
+SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by, id, proposal FROM approval
+WHERE session_id = :session AND turn_id = :turn ORDER BY asked_at, call_id;

@@ -1,23 +1,24 @@
 -- name: take
--- Takes a session that nobody holds, for a worker that is alive: what a buried one held would never be freed.
+-- Takes a free session for a live worker: a lease of a dead worker would never be released. Returns the session; the last
+-- column: whether it has queued input.
 UPDATE session SET lease_worker = :worker, lease_token = lease_token + 1
 WHERE id = :session AND lease_worker IS NULL
   AND EXISTS (SELECT 1 FROM worker WHERE worker.id = :worker AND worker.ended_at IS NULL)
-RETURNING lease_token;
+RETURNING *, CAST(EXISTS (SELECT 1 FROM input WHERE session_id = :session AND body <> '') AS INTEGER);
 
--- name: holder
--- Who holds the session, and who that is.
+-- name: get_holder
+-- The lease holder of the session and its identity.
 SELECT session.lease_worker, session.lease_token, worker.kind, worker.host, worker.pid, worker.beat_at
 FROM session LEFT JOIN worker ON worker.id = session.lease_worker
 WHERE session.id = :session;
 
 -- name: release
--- Gives the session back, if it is still ours.
+-- Releases the session if the lease is valid.
 UPDATE session SET lease_worker = NULL
 WHERE id = :session AND lease_token = :token AND lease_worker = :worker;
 
--- name: free_all
--- Takes every session from a worker that is gone; its tokens no longer fit, so that it can write nothing.
+-- name: release_all
+-- Releases every lease of a dead worker and raises the tokens, so it can write nothing.
 UPDATE session SET lease_worker = NULL, lease_token = lease_token + 1
 WHERE lease_worker = :worker
 RETURNING id;

@@ -1,5 +1,5 @@
 -- name: add
--- A process that is about to be started.
+-- Records a process before it starts.
 INSERT INTO process (id, session_id, command, workdir, folder, host, boot, started_at, started_mono, ttl_seconds, track)
 VALUES (:id, :session, :command, :workdir, :folder, :host, :boot, :at, :mono, :ttl_seconds, :track);
 
@@ -7,43 +7,43 @@ VALUES (:id, :session, :command, :workdir, :folder, :host, :boot, :at, :mono, :t
 SELECT * FROM process WHERE id = :id;
 
 -- name: by_prefix
--- The first few processes whose id begins as given; :after is the first text behind all of those.
+-- The first few processes whose id has a prefix; :after is greater than all of them.
 SELECT id FROM process WHERE id >= :prefix AND id < :after ORDER BY id LIMIT 5;
 
--- name: live
+-- name: list_live
 -- Processes that have not ended, oldest first.
 SELECT * FROM process WHERE ended_at IS NULL ORDER BY id;
 
--- name: of_session
+-- name: list_by_session
 -- The processes of a session, oldest first.
 SELECT * FROM process WHERE session_id = :session ORDER BY id;
 
--- name: recent
+-- name: list_recent
 -- The newest processes, ended ones included.
 SELECT * FROM process ORDER BY id DESC LIMIT :limit;
 
 -- name: identify
--- Which program it is, once that is known.
+-- Records the pid and start time, once.
 UPDATE process SET pid = :pid, process_started = :process_started WHERE id = :id AND pid IS NULL AND ended_at IS NULL;
 
--- name: see
--- What was last seen of it.
+-- name: record_track
+-- Records the last sample.
 UPDATE process SET track = :track WHERE id = :id AND ended_at IS NULL;
 
--- name: ask_to_stop
--- Why it is being ended; the first reason stands.
+-- name: set_stop_reason
+-- Records why it is being stopped; the first reason stays.
 UPDATE process SET stop_reason = coalesce(stop_reason, :reason) WHERE id = :id AND ended_at IS NULL;
 
 -- name: expire
--- It has come to the end of its time to live, once.
+-- Records once that it has exceeded its time to live.
 UPDATE process SET expired_at = :at WHERE id = :id AND expired_at IS NULL AND ended_at IS NULL RETURNING id;
 
 -- name: end
--- It has ended, once.
+-- Records once that it has ended.
 UPDATE process SET ended_at = :at, exit_code = :exit_code, end_reason = :reason
 WHERE id = :id AND ended_at IS NULL
 RETURNING *;
 
 -- name: hand_over
--- Makes the processes of one session that run those of another.
+-- Moves the running processes of a session to another.
 UPDATE process SET session_id = :to WHERE session_id = :session AND ended_at IS NULL RETURNING id;

@@ -1,13 +1,13 @@
--- name: newest
--- Of the store: the highest position ever given to an event, pruned ones included; no row before the first.
+-- name: get_last_position
+-- In the store: the highest position ever assigned to an event, also if it was pruned; no row before the first.
 SELECT seq FROM sqlite_sequence WHERE name = 'event';
 
--- name: at_position
--- Of the store: which event is at a position, without its words.
+-- name: get_event_at
+-- In the store: which event is at a position, without its text.
 SELECT session_id, seq, at FROM event WHERE position = :position;
 
--- name: settings
--- Of the index, as all below. A power cut may cost the newest commits, which are then indexed again.
+-- name: configure
+-- In the index, like all below. A power cut may lose the newest commits, which are then indexed again.
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 PRAGMA journal_size_limit = 4194304;
@@ -15,8 +15,8 @@ PRAGMA trusted_schema = OFF;
 PRAGMA cell_size_check = ON;
 
 -- name: create
--- Trigrams by event, without places and without the text, which is in the store; `term` lists them. Letters by event, for
--- words too short to have a trigram.
+-- Trigrams by event, without positions and without the text, which is in the store; `term` lists them. Characters by event,
+-- for words too short to have a trigram.
 CREATE VIRTUAL TABLE gram USING fts5(
   text, session, tokenize = 'trigram case_sensitive 1', content = '', contentless_delete = 1, detail = none
 );
@@ -32,12 +32,12 @@ CREATE TABLE state (
 ) STRICT;
 PRAGMA user_version = 1;
 
--- name: state
--- Which store is indexed, up to where, and what stands there. No row: nothing is yet.
+-- name: get_state
+-- Which store is indexed, up to which position, and which event is there. No row: the index is new.
 SELECT store_id, position, mark FROM state;
 
--- name: settle
--- Says how far the index is.
+-- name: put_state
+-- Records how far the store is indexed.
 INSERT INTO state (one, store_id, position, mark) VALUES (1, :store_id, :position, :mark)
 ON CONFLICT (one) DO UPDATE SET store_id = excluded.store_id, position = excluded.position, mark = excluded.mark;
 
@@ -47,22 +47,22 @@ INSERT INTO gram (rowid, text, session) VALUES (:position, :text, :session);
 -- name: add_letters
 INSERT INTO letter (rowid, letters, session) VALUES (:position, :letters, :session);
 
--- name: forget_grams
+-- name: delete_grams
 DELETE FROM gram WHERE rowid = :position;
 
--- name: forget_letters
+-- name: delete_letters
 DELETE FROM letter WHERE rowid = :position;
 
--- name: by_grams
--- Events that may fit, newest first.
+-- name: find_by_grams
+-- Events that may match, newest first.
 SELECT rowid FROM gram WHERE gram MATCH :expression AND rowid < :before ORDER BY rowid DESC LIMIT :count;
 
--- name: by_letters
--- Events that may fit, newest first.
+-- name: find_by_letters
+-- Events that may match, newest first.
 SELECT rowid FROM letter WHERE letter MATCH :expression AND rowid < :before ORDER BY rowid DESC LIMIT :count;
 
--- name: terms
--- The terms from :low to :high. Each step seeks the next one: reading on would pass every event of the last.
+-- name: list_terms
+-- The terms from :low to :high. Each step seeks the next one: a scan would read every event of the previous one.
 WITH RECURSIVE found (text) AS (
   SELECT (SELECT term FROM term WHERE term >= :low AND term <= :high ORDER BY term LIMIT 1)
   UNION ALL

@@ -1,20 +1,20 @@
--- name: head
--- Where a session's log ends, by its head and by the events that are there.
+-- name: get_head
+-- The end of a session's log, according to its row and to its events.
 SELECT session.seq, session.hash, (SELECT max(event.seq) FROM event WHERE event.session_id = session.id)
 FROM session WHERE session.id = :id;
 
--- name: heads
+-- name: list_heads
 -- The end of every log, for comparing two copies of a store.
 SELECT id, seq, hash FROM session ORDER BY id;
 
--- name: integrity
--- What the database itself finds wrong with its files; one row 'ok' if nothing. SQLite's own; the numbers of rows is arbitrary.
+-- name: check_integrity
+-- Problems that SQLite finds in its file; one row 'ok' if there are none. The limit is arbitrary.
 PRAGMA integrity_check(20);
 
--- name: strays
--- Rows that refer to a row which is not there: table, row, the table referred to. SQLite's own.
+-- name: list_dangling_rows
+-- Rows that refer to a missing row: table, row, the table referred to.
 PRAGMA foreign_key_check;
 
--- name: quick
--- As integrity, but without comparing the indexes with their tables. SQLite's own.
+-- name: check_quickly
+-- Like check_integrity, without comparing indexes with tables.
 PRAGMA quick_check(5);

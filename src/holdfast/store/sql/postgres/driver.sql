@@ -1,7 +1,7 @@
--- name: settings
--- What every promise rests on, for one connection. Whoever waits for a lock gives up after a while; a transaction whose
--- worker was cut off is ended by the server, so that nobody waits for it for ever. In the middle of a batch the
--- server does not count as idle; there it is the line on which nothing is acknowledged any more that ends it.
+-- name: configure
+-- The settings of a connection. Waiting for a lock has a time limit. The server ends a transaction whose worker was cut
+-- off, so that others do not wait for it forever. In the middle of a batch the connection does not count as idle; there
+-- the TCP timeouts end it.
 SELECT
   set_config('lock_timeout', :lock_timeout, false),
   set_config('idle_in_transaction_session_timeout', :idle_timeout, false),
@@ -12,24 +12,24 @@ SELECT
   CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
     THEN set_config('synchronous_commit', 'on', false) END;
 
--- name: about
--- What must be known of a server before it is trusted: its release, the encoding, whether it flushes, whether it is a standby.
+-- name: get_server_facts
+-- Facts that decide whether a server can be used: version, encoding, fsync, standby, read-only, LC_CTYPE.
 SELECT current_setting('server_version_num'), current_setting('server_encoding'), current_setting('fsync'),
   current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('transaction_read_only'),
   current_setting('lc_ctype');
 
--- name: same
--- What only the same database of the same server answers.
+-- name: get_database_identity
+-- Identifies the database and its server.
 SELECT pg_postmaster_start_time(), oid FROM pg_database WHERE datname = current_database();
 
--- name: pid
+-- name: get_backend_pid
 SELECT pg_backend_pid();
 
--- name: backends
--- The lines that this server knows of.
+-- name: list_backends
+-- The server processes of the connections to this database.
 SELECT pid FROM pg_stat_activity WHERE datname = current_database();
 
--- name: clock
+-- name: get_time
 -- The server's time, in microseconds since 1970 UTC.
 SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT);
 
@@ -46,30 +46,42 @@ COMMIT;
 ROLLBACK;
 
 -- name: lock
--- Nobody else who names this writes until the end of the transaction.
+-- Takes an exclusive lock on a key until the end of the transaction.
 SELECT pg_advisory_xact_lock(CAST(:high AS INTEGER), CAST(:low AS INTEGER));
 
 -- name: lock_shared
--- Nobody takes this lock alone until the end of the transaction.
+-- Takes a shared lock on a key until the end of the transaction.
 SELECT pg_advisory_xact_lock_shared(CAST(:high AS INTEGER), CAST(:low AS INTEGER));
 
--- name: mark
--- Numbers this transaction, so that its writer can find out what became of it. Waits for an older one of the same writer.
+-- name: try_locks
+-- Takes locks on several keys until the end of the transaction, without waiting. Returns for each, in order, whether it was free.
+SELECT CASE shared
+  WHEN 1 THEN pg_try_advisory_xact_lock_shared(high, low)
+  ELSE pg_try_advisory_xact_lock(high, low)
+END
+FROM unnest(CAST(:highs AS INTEGER[]), CAST(:lows AS INTEGER[]), CAST(:shared AS INTEGER[])) AS key (high, low, shared);
+
+-- name: limit_lock_wait
+-- A transaction that holds the locks of many sessions waits only briefly for other locks.
+SELECT set_config('lock_timeout', '200ms', true);
+
+-- name: put_mark
+-- Numbers this transaction, so that its writer can find out whether it was committed. Waits for an older one of the same writer.
 INSERT INTO mark (slot, number, at) VALUES (:slot, :number, :at)
 ON CONFLICT (slot) DO UPDATE SET number = excluded.number, at = excluded.at;
 
--- name: marked
--- The number of the last transaction of a writer that was committed, once none of it is under way any more.
+-- name: get_mark
+-- The number of the last committed transaction of a writer. Waits for one that is in progress.
 INSERT INTO mark (slot, number, at) VALUES (:slot, 0, :at)
 ON CONFLICT (slot) DO UPDATE SET at = excluded.at
 RETURNING number;
 
--- name: unmark
--- Forgets a writer that has ended.
+-- name: delete_mark
+-- Deletes the mark of a writer that has ended.
 DELETE FROM mark WHERE slot = :slot;
 
--- name: unmark_old
--- Forgets writers that were killed long ago.
+-- name: delete_old_marks
+-- Deletes the marks of writers that were killed long ago.
 DELETE FROM mark WHERE at < :before;
 
 -- name: listen
@@ -78,8 +90,8 @@ LISTEN holdfast;
 -- name: notify
 SELECT count(pg_notify('holdfast', topic)) FROM unnest(CAST(:topics AS TEXT[])) AS topic;
 
--- name: ours
--- Whether the ledger of migrations is one of ours.
+-- name: has_our_ledger
+-- Whether the table of migrations belongs to Holdfast.
 SELECT 1 FROM pg_class WHERE oid = to_regclass('migration') AND obj_description(oid, 'pg_class') = 'Holdfast';
 
 -- name: create_ledger
@@ -91,20 +103,42 @@ CREATE TABLE migration (
 );
 COMMENT ON TABLE migration IS 'Holdfast';
 
--- name: applied
+-- name: get_applied
 SELECT coalesce(max(number), 0) FROM migration;
 
--- name: record
+-- name: record_migration
 INSERT INTO migration (number, name, digest, release) VALUES (:number, :name, :digest, :release);
 
--- name: alone
--- Nobody else migrates until the end of the transaction.
+-- name: lock_migration
+-- Prevents other migrations until the end of the transaction.
 SELECT pg_advisory_xact_lock(18502, 1);
 
--- name: close_to_others
--- Nobody else changes anything until the end of the transaction.
+-- name: lock_tables
+-- Prevents all other writes until the end of the transaction.
 LOCK TABLE worker, session, event IN EXCLUSIVE MODE;
 
--- name: size
--- How many bytes the database takes.
+-- name: get_size
+-- The size of the database in bytes.
 SELECT pg_database_size(current_database());
+
+-- name: read_table
+-- Reads every value of a table, also those in its TOAST table. Fails if one cannot be read.
+SELECT count(t::TEXT) FROM {table} AS t;
+
+-- name: list_indexes
+-- The B-tree indexes of the schema: table, columns, and the condition of a partial index.
+SELECT i.indrelid::regclass::text,
+  (SELECT string_agg(pg_get_indexdef(i.indexrelid, k, true), ', ' ORDER BY k) FROM generate_series(1, i.indnkeyatts) AS k),
+  coalesce(pg_get_expr(i.indpred, i.indrelid), 'true')
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+WHERE a.amname = 'btree' AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+ORDER BY 1, 2;
+
+-- name: use_indexes
+-- Makes this connection use indexes wherever possible.
+SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false),
+  set_config('enable_sort', 'off', false);
+
+-- name: read_index
+-- Scans a whole index. Fails if it cannot be read.
+SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {condition} ORDER BY {columns} OFFSET 0) AS walked;

@@ -1,0 +1,170 @@
+"""What a turn costs after a long conversation: server CPU per turn, without compaction.
+
+The whole conversation goes to the model with every turn, so the bytes grow with it. The cost of sending them is measured with
+a plain socket and reported apart.
+"""
+
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+
+from bench import resent_history, systems
+from bench.figures import Figure, Goal, millis
+from bench.load_driver import SAID, drive
+from bench.model_server import WORDS
+from bench.peers import hermes
+from bench.processes import cpu_seconds, resident_bytes
+from bench.stores import new_store, now
+from bench.systems import System
+from holdfast.model.event import Event, ModelSaid, SessionOpened, TurnEnded, TurnStarted, Usage, UserSaid
+from holdfast.model.message import Text
+from holdfast.store.database import Transaction
+from holdfast.store.repos import log, sessions
+
+TURNS = 25
+LONG = 5_000
+"""From this length on, all rounds use the same session: the turns of a round hardly make it longer."""
+PEER_TURNS = 5
+PEER_LENGTHS = (50, 1_000, 10_000)
+"""A peer reads its whole history with every turn; more messages would take minutes."""
+AT_ONCE = 2_000
+"""Messages in one transaction while a session is filled."""
+CPU_GOAL = Goal("≤", 2.5, " ms")
+GROWTH_GOAL = Goal("≤", 1.2)
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Seconds of a turn after a history: CPU of the server, of which for sending, and until the reply."""
+
+    cpu: float
+    sending: float
+    p50: float
+    request_bytes: int
+
+    @property
+    def own(self) -> float:
+        return max(0.0, self.cpu - self.sending)
+
+
+async def measure(folder: Path, *, lengths: tuple[int, ...], rounds: int, with_peers: bool) -> list[Figure]:
+    home = folder / "home"
+    home.mkdir(mode=0o700)
+    await _fill(home / "holdfast.db", lengths, rounds)
+    async with systems.model() as direct:
+        port = direct.endpoint.port
+        async with systems.holdfast(home, port) as ours:
+            results = {length: _behind(ours, length, port, rounds) for length in lengths}
+            memory = resident_bytes(ours.process)
+            resent = resent_history.measure(ours, lengths)
+        theirs: dict[int, Result] = {}
+        if with_peers:
+            short = tuple(length for length in lengths if length in PEER_LENGTHS)
+            async with hermes.serving(folder, port, short) as peer:
+                theirs = {length: _behind(peer, length, port, 1, PEER_TURNS) for length in short}
+    value = f"{memory / 2**20:,.0f} MB"
+    in_memory = Figure(what="memory of the server with all these sessions", value=value)
+    return [*describe(results, theirs), in_memory, *resent]
+
+
+def names(length: int, rounds: int) -> list[str]:
+    """The name of the session for each round."""
+    return [f"behind-{length}-{0 if length >= LONG else number}" for number in range(rounds)]
+
+
+async def _fill(path: Path, lengths: tuple[int, ...], rounds: int) -> None:
+    db = await new_store(path)
+    every = [(length, name) for length in lengths for name in dict.fromkeys(names(length, rounds))]
+    for number, (length, name) in enumerate(every):
+        # The driver adds its connection and the number of the session.
+        opened = SessionOpened(source="api", channel=f"key:{name}-0-0", model="openai:m")
+        session, _ = await db.write(sessions.create_for_channel, f"s-{number:020}", opened, at=now())
+        for first in range(0, length, AT_ONCE):
+            await db.write(_append, session.id, first, min(length, first + AT_ONCE))
+    await db.close()
+
+
+def _append(tx: Transaction, session_id: str, first: int, last: int) -> None:
+    events: list[Event] = []
+    for number in range(first, last, 2):
+        turn_id = f"turn-{number:020}"
+        reply = (Text("word " * WORDS),)
+        events += [
+            TurnStarted(turn_id=turn_id, worker_id="worker-bench"),
+            UserSaid(turn_id=turn_id, parts=(Text(f"{SAID} {number}"),)),
+            ModelSaid(turn_id=turn_id, parts=reply, model="m", finish="stop", usage=Usage(tokens_in=10, tokens_out=12)),
+            TurnEnded(turn_id=turn_id, outcome="done", usage=Usage(tokens_in=10, tokens_out=12)),
+        ]
+    log.append_unheld(tx, session_id, events, at=now())
+
+
+def _behind(system: System, length: int, model_port: int, rounds: int, turns: int = TURNS) -> Result:
+    """The lowest CPU of the rounds. A first turn loads the session and is not counted."""
+    best: Result | None = None
+    for name in names(length, rounds):
+        drive(system.endpoint, name, sessions=1, turns=1)
+        systems.ask_model(model_port, "received")
+        before = cpu_seconds(system.process)
+        load = drive(system.endpoint, name, sessions=1, turns=turns, in_session=turns)
+        cpu = (cpu_seconds(system.process) - before) / turns
+        size = systems.ask_model(model_port, "received")
+        if best is None or cpu < best.cpu:
+            best = Result(cpu, sending_seconds(model_port, size), load.p50, size)
+    assert best is not None
+    return best
+
+
+def sending_seconds(port: int, size: int, times: int = 20) -> float:
+    """CPU time that a plain socket needs to send a request of this size: the lowest of some tries."""
+    body = b"x" * size
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % size
+    tries = []
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        for _ in range(times):
+            start = time.thread_time()
+            connection.sendall(head + body)
+            tries.append(time.thread_time() - start)
+            reply = b""
+            while not reply.endswith((b"\r\n0\r\n\r\n", b"}")):
+                reply += connection.recv(65536)
+    return min(tries)
+
+
+def describe(results: dict[int, Result], theirs: dict[int, Result]) -> list[Figure]:
+    """The rows for every length. The growth leaves the sending out."""
+    first = min(results)
+    return [
+        figure
+        for length, one in results.items()
+        for figure in _rows(length, one, theirs.get(length), None if length == first else (first, results[first]))
+    ]
+
+
+def _rows(length: int, one: Result, peer: Result | None, shortest: tuple[int, Result] | None) -> list[Figure]:
+    """The rows of one length, beside those of the shortest."""
+    what = f"behind {length:,} messages"
+    own = f"{millis(one.own)} (sends {one.request_bytes / 1e6:,.2f} MB: {millis(one.sending)})"
+    return [
+        Figure(
+            what=f"{what}: server CPU per turn",
+            value=millis(one.cpu),
+            judged=one.cpu * 1000,
+            goal=None if shortest else CPU_GOAL,
+            kind="cpu",
+            others={hermes.TITLE: millis(peer.cpu)} if peer else {},
+        ),
+        Figure(
+            what=f"{what}: the same without sending the request",
+            value=own,
+            beside=f"that behind {shortest[0]}" if shortest else "",
+            judged=one.own / shortest[1].own if shortest else one.own * 1000,
+            goal=GROWTH_GOAL if shortest else None,
+            kind="cpu",
+        ),
+        Figure(
+            what=f"{what}: time per turn, p50",
+            value=millis(one.p50),
+            others={hermes.TITLE: millis(peer.p50)} if peer else {},
+        ),
+    ]

@@ -1,0 +1,1 @@
+"""Holdfast's own HTTP API: sessions, turns, events, search, processes, activity."""

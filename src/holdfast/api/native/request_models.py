@@ -1,0 +1,124 @@
+"""Types of the queries and bodies of the native routes, used to parse requests and to build the OpenAPI document."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.model.approval import Match, Scope
+from holdfast.model.event import Source
+from holdfast.model.session import State
+
+Seq = Annotated[int, Meta(ge=0, le=2**53)]
+Line = Annotated[str, Meta(max_length=2000)]
+Limit = Annotated[int, Meta(ge=1, le=1000)]
+
+
+class RequestModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parameters of a query or a body. Unknown ones are rejected by name."""
+
+
+class NoParameters(RequestModel, frozen=True):
+    pass
+
+
+class ListSessionsRequest(RequestModel, frozen=True):
+    limit: Limit = 50
+    cursor: Line | None = None
+    source: Source | None = None
+    state: State | None = None
+    channel: Line | None = None
+    model: Line | None = None
+    pinned: bool | None = None
+    trash: bool = False
+    sides: bool = False
+
+
+class NewSessionRequest(RequestModel, frozen=True):
+    key: str | None = None
+    title: Line | None = None
+    model: Line | None = None
+    system: str | None = None
+
+
+class ChangeSessionRequest(RequestModel, frozen=True):
+    title: Line | None = None
+    model: Line | None = None
+    pinned: bool | None = None
+
+
+class ForkRequest(RequestModel, frozen=True):
+    at: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    title: Line | None = None
+
+
+class PageRequest(RequestModel, frozen=True):
+    after: Seq = 0
+    limit: Limit = 1000
+
+
+class TurnRequest(RequestModel, frozen=True):
+    input: str | list[dict[str, Any]]
+
+
+class ListApprovalsRequest(RequestModel, frozen=True):
+    limit: Limit = 100
+
+
+class AnswerRequest(RequestModel, frozen=True):
+    allowed: bool
+    reason: Line = ""
+    turn_id: Line | None = None
+
+
+class ListQuestionsRequest(RequestModel, frozen=True):
+    limit: Limit = 100
+
+
+class AnswerQuestionRequest(RequestModel, frozen=True):
+    allowed: bool | None = None
+    answer: Line | None = None
+    scope: Scope = "once"
+    match: Match = "exact"
+    prefix: list[Line] = []
+    reason: Line = ""
+    content: dict[str, Any] | None = None
+
+
+class ListRulesRequest(RequestModel, frozen=True):
+    revoked: bool = False
+
+
+class CompactRequest(RequestModel, frozen=True):
+    about: Line = ""
+    undo: bool = False
+
+
+class SearchRequest(RequestModel, frozen=True):
+    q: Line
+    session: Line | None = None
+    limit: Limit = 20
+    before: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+
+
+class ListWorkersRequest(RequestModel, frozen=True):
+    all: bool = False
+
+
+class ListProcessesRequest(RequestModel, frozen=True):
+    ended: bool = False
+
+
+class ProcessOutputRequest(RequestModel, frozen=True):
+    start: Seq | None = None
+    limit: Annotated[int, Meta(ge=1, le=2**20)] = 65_536
+
+
+class ActivityRequest(RequestModel, frozen=True):
+    limit: Limit = 100
+
+
+class HermesListRequest(RequestModel, frozen=True):
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    offset: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    source: Line | None = None

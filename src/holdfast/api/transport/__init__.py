@@ -1,0 +1,1 @@
+"""Middleware for every request: keys, hosts, limits and logging."""

@@ -1,0 +1,382 @@
+"""The chat in a terminal. Everything shown comes from the log and the drafts, so all terminals of a session show the same."""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.input import Input
+from prompt_toolkit.output import Output
+
+from holdfast import config, logs
+from holdfast.cli.chat import shell_command
+from holdfast.cli.chat.context import TerminalChat, is_quit_word
+from holdfast.cli.chat.input.completion import ChatCompleter
+from holdfast.cli.chat.input.held_draft import HeldDraft
+from holdfast.cli.chat.input.history import FILE, InputHistory
+from holdfast.cli.chat.input.key_bindings import bindings
+from holdfast.cli.chat.input.keyboard import copy_input
+from holdfast.cli.chat.input.paste import PasteBuffer
+from holdfast.cli.chat.output import banner
+from holdfast.cli.chat.output.painter import Painter
+from holdfast.cli.chat.output.screen import Screen
+from holdfast.cli.chat.output.status_line import status_line
+from holdfast.cli.chat.output.text_fit import dim, wrap
+from holdfast.cli.chat.prompts import SHOW_ALL, TerminalPrompt, is_message, next_question
+from holdfast.cli.chat.session_state import ChatState
+from holdfast.cli.chat.watcher import SessionWatcher
+from holdfast.engine.admission.open_session import OpenRequest
+from holdfast.engine.engine import Engine
+from holdfast.model.entry import Entry
+from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.model.message import text_of
+from holdfast.model.sanitize import one_line
+from holdfast.model.session import Session
+from holdfast.slash import queued, registry
+from holdfast.slash.context import CommandChoice, Preview
+from holdfast.store.repos import input_queue
+from holdfast.tasks import Tasks, running, stop, wait_for_first
+from holdfast.wiring.engine import context_window
+from holdfast.wiring.store import App
+
+QUIT_SECONDS = 10.0
+"""How long to wait for the turn to end when the user quits."""
+SLOW_COMMAND = "compact"
+"""The slow command: a message typed meanwhile is sent at once and queued in the store, as during a turn."""
+
+
+class ChatApp(TerminalChat):
+    """The interactive chat: input, output and the current session."""
+
+    def __init__(self, app: App, engine: Engine, opening: OpenRequest, source: Input, output: Output) -> None:
+        super().__init__(app, engine, opening)
+        self._source, self._output = source, output
+        self._pastes = PasteBuffer()
+        self._typed: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        """Entered lines, each with the id of the question it was typed for."""
+        self._tasks = Tasks(on_failure=self._end_with)
+        self._follower: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._failed: asyncio.Future[None] = self._loop.create_future()
+        self._is_quitting = False
+        self._slow_command: asyncio.Task[None] | None = None
+        """The slow command that is running."""
+        self._windows: dict[str, int] = {}
+        self._terminal_is_lent = False
+        """Whether a `!` command of the user has the terminal."""
+        self.buffer = Buffer(
+            completer=ChatCompleter(engine.services.database, self.workdir),
+            history=InputHistory(self.settings.home / FILE),
+            complete_while_typing=True,
+            multiline=True,
+        )
+        self._draft = HeldDraft(self.buffer, time.monotonic)
+        self._shown: TerminalPrompt | None = None
+        """The question on the screen. It is shown only when the next line would be its answer."""
+        self.screen = Screen(self, self.buffer, bindings(self.buffer, self._pastes, self), source, output)
+        self._painter = Painter(lambda: self.screen.columns)
+        self._watcher = self._new_watcher()
+
+    # screen content
+
+    def live(self) -> str:
+        return self._watcher.transcript.live(is_working=self.is_animated())
+
+    def waiting(self) -> str:
+        state = self._watcher.state
+        items = [] if state is None else state.waiting
+        lines = [f"queued ❯ {one_line(text_of(item.said.parts))[:200]}" for item in items if item.said]
+        hints = [wrap(hint, self.screen.columns - 1) for hint in self._watcher.hints]
+        return "\n".join([*hints, *lines, *self._queue_hint(state)])
+
+    def _queue_hint(self, state: ChatState | None) -> list[str]:
+        """What to do with queued messages that no worker is handling."""
+        if state is None or not state.waiting or state.session.lease_worker is not None:
+            return []
+        return ["  not sent: /queue send sends, ↑ edits, /queue drop deletes; new messages are sent after them"]
+
+    def question(self) -> str:
+        return "" if self._shown is None else wrap(self._shown.text, self.screen.columns - 1)
+
+    def status(self) -> str:
+        state, usage = self._watcher.state, self._watcher.usage
+        session = None if state is None else state.session
+        share = usage.context / self._window(session) if usage.context else 0.0
+        return status_line(
+            session,
+            self.model,
+            share=share,
+            cost=usage.cost,
+            busy=self.busy,
+            processes=self._watcher.processes,
+            width=self.screen.columns - 1,
+        )
+
+    def _window(self, session: Session | None) -> int:
+        """The context window of the session's model, looked up once per model."""
+        model = session.summary.model if session is not None and session.summary.model else self.model
+        if model not in self._windows:
+            self._windows[model] = context_window(self.settings, model)
+        return self._windows[model]
+
+    def is_animated(self) -> bool:
+        """Whether to animate: not while the turn waits for an answer, or its process is stopped."""
+        watcher = self._watcher
+        return watcher.is_working and not watcher.hints and (watcher.transcript.is_acting or self._shown is None)
+
+    def is_working(self) -> bool:
+        """Whether a turn is running."""
+        return self._watcher.is_working
+
+    def show(self, text: str) -> None:
+        self._watcher.show(text)
+
+    def confirm(self, text: str) -> None:
+        if self.session_id is None:  # there is no log yet that would show it
+            self.show(text)
+
+    # main loop
+
+    async def run(self, first: tuple[Session, list[Entry]] | None) -> None:
+        """Run the chat until the user quits. Raises the error that ended it otherwise."""
+        self.screen.show(
+            dim(banner.startup_text(banner.model_name(first, self.model), self.settings), self._painter.width)
+        )
+        await self.open_session(first)
+        try:
+            with logs.redirect_warnings(self._show_warning):
+                async with running(self.screen.run(), self.screen.animate(), self._listen()) as tasks:
+                    ends = [*tasks, self._failed, self.engine.death]
+                    await wait_for_first(*ends)
+                    for ended in ends:
+                        if ended.done():
+                            ended.result()
+        finally:
+            await self._tasks.close()
+
+    def _show_warning(self, line: str) -> None:
+        """Show a log record above the input line: printed to standard error, it would garble the screen. Thread-safe."""
+        self._loop.call_soon_threadsafe(self.show, f"! {line}")
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task of the chat. An unexpected failure ends the chat."""
+        return self._tasks.start(work)
+
+    def _end_with(self, _: "asyncio.Task[Any]", error: BaseException) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    # input
+
+    def enter(self, text: str) -> None:
+        """Handle a line as if the user had typed it."""
+        self._typed.put_nowait((text, self._draft.answered_question))
+
+    async def _listen(self) -> None:
+        while True:
+            text, question_id = await self._typed.get()
+            try:
+                await self._handle_input(text, question_id)
+            except HoldfastError as e:
+                self._report_unsent(text, e)
+            finally:
+                self._typed.task_done()
+            self._refresh()
+
+    async def _handle_input(self, text: str, question_id: str) -> None:
+        asked = self._question()
+        command = registry.parse(text)
+        if is_quit_word(text):
+            self.quit()
+        elif (local := shell_command.parse_command(text.strip())) is not None:
+            await self._run_local(local)
+        elif command is not None:
+            self.screen.show("\n" + self._painter.indented("❯ ", text.strip(), mark_style="cyan", style="dim"))
+            if command[0] == SLOW_COMMAND and self._slow_command is None:
+                self._slow_command = self.start(self._run(text))
+            else:
+                await registry.run(self, text)
+        elif asked is not None and question_id == asked.id and await self._answer(asked, text.strip()):
+            return
+        elif question_id and (asked is None or question_id != asked.id) and not is_message(text, question_id):
+            self.show("! That question is no longer open; your input was ignored.")
+        elif asked is not None and (asked.must_answer or (asked.about_call and question_id)):
+            self._draft.keep(text)
+            self.show("Answer yes or no first; your text returns to the input line afterwards.")
+        else:
+            self._watcher.is_offered = False
+            await self.say_text(self._pastes.expand(text))
+
+    async def _run_local(self, command: str) -> None:
+        """Run a `!` command of the user on this terminal. Its output is not part of the session."""
+        self.screen.show("\n" + self._painter.indented("! ", command, mark_style="cyan", style="dim"))
+        self._terminal_is_lent = True
+        try:
+            async with self.screen.lent():
+                status = await shell_command.run(command, self.workdir, config.environment())
+        finally:
+            self._terminal_is_lent = False
+        if notice := shell_command.describe_status(status):
+            self.show(notice)
+
+    async def _run(self, text: str) -> None:
+        """Run the slow command in the background until it ends or the user stops it."""
+        try:
+            await registry.run(self, text)
+        except asyncio.CancelledError:
+            self.show("Compaction cancelled; the context is unchanged.")
+            raise
+        finally:
+            self._slow_command = None
+            self.screen.redraw()
+
+    def _report_unsent(self, text: str, error: HoldfastError) -> None:
+        """Put a message that could not be saved back into the input line: nothing unsaved may look saved."""
+        self.show(f"! not sent: {error}")
+        if not self.buffer.text:
+            self.prefill_input(text)
+
+    def prefill_input(self, text: str) -> bool:
+        """See `CommandContext.prefill_input`. Text that is being typed stays, after it."""
+        typed = self.buffer.text
+        shown = self._pastes.take(text)
+        self.buffer.text = f"{shown}\n{typed}" if typed else shown
+        self.buffer.cursor_position = len(self.buffer.text)
+        self.screen.redraw()
+        return True
+
+    # queued messages
+
+    def has_queued(self) -> bool:
+        state = self._watcher.state
+        return state is not None and bool(state.waiting)
+
+    def edit_queued(self) -> None:
+        """Take the latest queued message back into the input line."""
+        self.start(self._edit_queued())
+
+    async def _edit_queued(self) -> None:
+        await registry.run(self, "/queue edit")
+
+    async def _take_back_queued(self, session_id: str) -> None:
+        """Take back messages queued here: after an interrupt the user decides again what to send."""
+        for item in reversed(await self.engine.services.database.read(input_queue.list_waiting, session_id)):
+            if item.turn_id in self._queued and await self.engine.drop_queued(session_id, item.turn_id):
+                self.prefill_input(queued.text(item))
+
+    # interrupt and quit
+
+    def interrupt(self) -> bool:
+        """Interrupt the running turn or the slow command; False if nothing runs."""
+        if self._slow_command is not None:
+            self._slow_command.cancel()
+            return True
+        if self._terminal_is_lent:  # the `!` command has received the signal itself
+            return True
+        if not self.is_working() or self.session_id is None:
+            return False
+        self.start(self._interrupt(self.session_id))
+        return True
+
+    async def _interrupt(self, session_id: str) -> None:
+        await self._take_back_queued(session_id)
+        await self.engine.interrupt(session_id)
+
+    def explain_quit(self) -> None:
+        self.show("Press Ctrl-D or type /quit or exit to quit; everything is saved.")
+
+    def quit(self) -> None:
+        """Interrupt the turn that this terminal runs and quit when it has ended; the second time quit at once."""
+        if self._is_quitting:
+            self.exit()
+            return
+        self._is_quitting = True
+        self.start(self._quit())
+
+    async def _quit(self) -> None:
+        if self._slow_command is not None:
+            self._slow_command.cancel()
+        try:
+            async with asyncio.timeout(QUIT_SECONDS):
+                await self._typed.join()  # what was entered before is saved first
+                if self.session_id is not None and self.engine.is_serving(self.session_id):
+                    self.show("Quitting; stopping the turn first.")
+                    await self.engine.interrupt(self.session_id, leaving=True)
+                    await self.engine.settled()
+        except TimeoutError:
+            pass  # the turn is left as after a crash
+        self.exit()
+
+    def exit(self) -> None:
+        if self.screen.app.is_running and not self.screen.app.is_done:
+            self.screen.app.exit()
+
+    # questions to the user
+
+    def _question(self) -> TerminalPrompt | None:
+        watcher = self._watcher
+        return next_question(watcher.state, self.engine.services.worker_id, is_offered=watcher.is_offered)
+
+    def _refresh(self) -> None:
+        """Redraw, print the details of a new question, and hold or restore the input line."""
+        asked, before = self._question(), self._shown
+        if asked is not None and (before is None or before.id != asked.id):
+            self.screen.show(asked.details)
+        self._shown = asked
+        again = self._draft.show("" if asked is None else asked.id)
+        if again is not None:
+            asyncio.get_running_loop().call_later(again, self._refresh)
+        self.screen.redraw()
+
+    async def _answer(self, asked: TerminalPrompt, text: str) -> bool:
+        """Whether the text was used as an answer to the question."""
+        if asked.all_details and text.lower() in SHOW_ALL:
+            self.screen.show(asked.all_details)
+            return True
+        answer = asked.parse(text)
+        if answer is None:
+            return False
+        self._watcher.is_offered = False
+        try:
+            notice = await asked.submit(self.engine, answer)
+        except Invalid as e:  # this question does not offer that answer; it stays open
+            notice = f"! {e}"
+        if notice:
+            self.show(notice)
+        return True
+
+    async def choose(
+        self, question: str, options: Sequence[CommandChoice], preview: Preview | None = None
+    ) -> str | None:
+        from holdfast.cli.chat.input.picker import Picker
+
+        async with self.screen.lent():
+            return await Picker(question, options, preview, copy_input(self._source), self._output).choose()
+
+    # the session
+
+    async def ensure_session(self) -> str:
+        is_new = self.session_id is None
+        session_id = await super().ensure_session()
+        if is_new:
+            self._follow(session_id, after=0)
+        return session_id
+
+    async def stop_watching(self) -> None:
+        if self._follower is not None:
+            await stop(self._follower)
+        self._follower = None
+        self._watcher = self._new_watcher()
+
+    async def show_session(self, session: Session | None, entries: Sequence[Entry]) -> None:
+        if session is not None:
+            await self._watcher.show_session(session, entries)
+            self._refresh()
+            self._follow(session.id, after=entries[-1].seq)
+
+    def _follow(self, session_id: str, *, after: int) -> None:
+        self._follower = self.start(self._watcher.watch(session_id, after=after))
+
+    def _new_watcher(self) -> SessionWatcher:
+        return SessionWatcher(self.engine, self._painter, self.screen.show, self._refresh, self.apply_model)

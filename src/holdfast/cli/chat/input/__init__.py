@@ -1,0 +1,1 @@
+"""Reads the keyboard: key bindings, completion, history, pasted text and the picker."""

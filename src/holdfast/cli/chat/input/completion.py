@@ -1,0 +1,98 @@
+"""Completion of slash commands, their arguments, session titles and file names."""
+
+import re
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from pathlib import Path
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from holdfast.model.sanitize import one_line
+from holdfast.slash.browse import FORMATS
+from holdfast.slash.queued import ACTIONS
+from holdfast.slash.registry import BY_NAME, COMMANDS
+from holdfast.slash.session_info import MODES
+from holdfast.store.database import Database
+from holdfast.store.repos import session_list
+
+COMMAND = re.compile(r"/(\S*)")
+ARGUMENT = re.compile(r"/(\S+)\s+(.*)", re.DOTALL)
+PATH = re.compile(r"(?:^|(?<=\s))(@\S*|~?[\w.+-]*/\S*)$")
+"""A word that is certainly a file name: it begins with @ or contains a slash."""
+OFFERED = 200
+MOST_FILES = 100
+
+
+class ChatCompleter(Completer):
+    def __init__(self, database: Database, workdir: Path) -> None:
+        self._database = database
+        self._workdir = workdir
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """All completions except titles, which need the store."""
+        text = document.text_before_cursor
+        if (found := COMMAND.fullmatch(text)) is not None and "/" not in found[1]:
+            return list(_commands(found[1]))
+        if (found := ARGUMENT.fullmatch(text)) is not None and found[1] in BY_NAME:
+            choices = list(_choices(BY_NAME[found[1]].completes, found[2]))
+            if choices:
+                return choices
+        if (found := PATH.search(text)) is not None:
+            return list(self._files(found[1]))
+        return []
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        found = ARGUMENT.fullmatch(document.text_before_cursor)
+        if found is not None and found[1] in BY_NAME and BY_NAME[found[1]].completes == "session":
+            for completion in await self._sessions(found[2]):
+                yield completion
+            return
+        for completion in self.get_completions(document, complete_event):
+            yield completion
+
+    async def _sessions(self, typed: str) -> list[Completion]:
+        """Sessions by title, or by id if they have none."""
+        page = await self._database.read(session_list.list_page, session_list.SessionFilters(), limit=OFFERED)
+        found = []
+        for session in page.sessions:
+            summary = session.summary
+            ref = summary.title or session.id
+            if typed.lower() in f"{ref} {session.id}".lower():
+                found.append(Completion(ref, -len(typed), display_meta=one_line(summary.preview)))
+        return found
+
+    def _files(self, word: str) -> Iterator[Completion]:
+        mark = "@" if word.startswith("@") else ""
+        typed = word.removeprefix("@")
+        directory, _, prefix = typed.rpartition("/")
+        start = Path(f"{directory}/" if directory or typed.startswith("/") else ".").expanduser()
+        try:
+            names = sorted((self._workdir / start).iterdir())
+        except OSError:  # no such directory, or not readable
+            return
+        fitting = [path for path in names if path.name.startswith(prefix) and (prefix or not path.name.startswith("."))]
+        before = f"{mark}{typed[: len(typed) - len(prefix)]}"
+        for path in fitting[:MOST_FILES]:
+            name = path.name + ("/" if path.is_dir() else "")
+            yield Completion(before + name, -len(word), display=name)
+
+
+def _commands(prefix: str) -> Iterator[Completion]:
+    for command in COMMANDS:
+        for name in (command.name, *command.aliases):
+            if name.startswith(prefix.lower()):
+                yield Completion(f"/{name}", -len(prefix) - 1, display_meta=command.help)
+
+
+def _choices(kind: str, typed: str) -> Iterator[Completion]:
+    offered = {
+        "busy": MODES,
+        "queue": tuple(ACTIONS),
+        "export": FORMATS,
+        "command": tuple(command.name for command in COMMANDS),
+    }
+    for choice in offered.get(kind, ()):
+        if choice.startswith(typed):
+            yield Completion(choice, -len(typed))

@@ -1,0 +1,140 @@
+"""Key bindings of the chat: Enter sends, Alt-Enter or Ctrl-J inserts a line break, Esc and Ctrl-C interrupt, Ctrl-D quits."""
+
+from typing import Protocol
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from holdfast.cli.chat.input.paste import PasteBuffer
+from holdfast.slash.registry import BY_NAME
+
+
+class KeyActions(Protocol):
+    """What the keys do."""
+
+    def enter(self, text: str) -> None:
+        """Handle an entered line."""
+
+    def interrupt(self) -> bool:
+        """Interrupt what runs; False if nothing does."""
+
+    def has_queued(self) -> bool:
+        """Whether messages are queued."""
+
+    def edit_queued(self) -> None:
+        """Take the latest of them back into the input line."""
+
+    def explain_quit(self) -> None:
+        """Show how to quit."""
+
+    def quit(self) -> None:
+        """Quit."""
+
+
+def bindings(buffer: Buffer, pastes: PasteBuffer, actions: KeyActions) -> KeyBindings:
+    """The bindings for the input line. During a history search the search bindings apply."""
+    keys = KeyBindings()
+    _bind_line(keys, buffer, pastes, actions)
+    _bind_turn(keys, buffer, actions)
+    _bind_tab(keys, buffer)
+
+    @keys.add(Keys.ControlL)
+    def _(event: KeyPressEvent) -> None:
+        event.app.renderer.clear()
+
+    @keys.add(Keys.ControlZ)
+    def _(event: KeyPressEvent) -> None:
+        event.app.suspend_to_background()
+
+    return keys
+
+
+def _bind_line(keys: KeyBindings, buffer: Buffer, pastes: PasteBuffer, actions: KeyActions) -> None:
+    """Typing, pasting and sending."""
+
+    @keys.add(Keys.Enter, filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        state = buffer.complete_state
+        if state is not None and state.current_completion is not None:
+            buffer.complete_state = None
+            if not _is_whole_command(buffer.text):
+                return
+        text = buffer.text
+        if text.strip():
+            buffer.append_to_history()
+            buffer.reset()
+            actions.enter(text)
+
+    @keys.add(Keys.Escape, Keys.Enter, filter=~is_searching)
+    @keys.add(Keys.ControlJ, filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        buffer.insert_text("\n")
+
+    @keys.add(Keys.BracketedPaste)
+    def _(event: KeyPressEvent) -> None:
+        buffer.insert_text(pastes.take(event.data))
+
+
+def _is_whole_command(text: str) -> bool:
+    """Whether a completed line is a command that needs no more arguments."""
+    name, _, rest = text.strip().removeprefix("/").partition(" ")
+    command = BY_NAME.get(name) if text.startswith("/") else None
+    return command is not None and (bool(rest) or not command.usage or command.usage.startswith("["))
+
+
+def _bind_turn(keys: KeyBindings, buffer: Buffer, actions: KeyActions) -> None:
+    """Interrupting, editing queued messages and quitting."""
+    is_empty = Condition(lambda: not buffer.text)
+    has_queued = Condition(actions.has_queued)
+
+    @keys.add(Keys.Escape, filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        if buffer.complete_state is not None:
+            buffer.cancel_completion()
+        else:
+            actions.interrupt()
+
+    @keys.add(Keys.ControlC, filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        if actions.interrupt():
+            return
+        if buffer.text:
+            buffer.reset()
+        else:
+            actions.explain_quit()
+
+    @keys.add(Keys.Up, filter=~is_searching & is_empty & has_queued)
+    def _(event: KeyPressEvent) -> None:
+        actions.edit_queued()
+
+    @keys.add(Keys.ControlD, filter=~is_searching & is_empty)
+    def _(event: KeyPressEvent) -> None:
+        actions.quit()
+
+
+def _bind_tab(keys: KeyBindings, buffer: Buffer) -> None:
+    """Tab selects the next completion, or the first one as soon as it is available."""
+    wanted: list[bool] = []
+
+    def take_first(_: Buffer) -> None:
+        state = buffer.complete_state
+        if wanted and state is not None and state.completions:
+            wanted.clear()
+            buffer.complete_next()
+
+    buffer.on_completions_changed += take_first
+    buffer.on_text_insert += lambda _: wanted.clear()
+
+    @keys.add(Keys.Tab, filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        if buffer.complete_state is not None and buffer.complete_state.completions:
+            buffer.complete_next()
+        else:
+            wanted.append(True)
+            buffer.start_completion()
+
+    @keys.add(Keys.BackTab, filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        buffer.complete_previous()

@@ -1,0 +1,156 @@
+"""A full-screen picker: a list that is filtered while the user types, with a preview of the selected option."""
+
+import asyncio
+from collections.abc import Sequence
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout.containers import HSplit, VSplit, Window
+from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
+from prompt_toolkit.layout.layout import Layout
+from prompt_toolkit.output import Output
+
+from holdfast.cli.chat.output.screen import STYLE
+from holdfast.cli.chat.output.text_fit import fit
+from holdfast.model.errors import HoldfastError
+from holdfast.slash.context import CommandChoice, Preview
+from holdfast.tasks import Tasks
+
+QUESTION_ROWS = 8
+WAIT_SECONDS = 0.05
+"""How long the selection must rest before its preview is loaded."""
+
+
+class Picker:
+    def __init__(
+        self, question: str, options: Sequence[CommandChoice], preview: Preview | None, source: Input, output: Output
+    ) -> None:
+        self._question = question.split("\n")[:QUESTION_ROWS]
+        self._options = options
+        self._preview = preview
+        self._texts: dict[str, str] = {}
+        self._selected_index = 0
+        self._typed = Buffer(on_text_changed=self._narrow)
+        self._tasks = Tasks()
+        self.app: Application[str | None] = Application(
+            layout=Layout(self._layout()),
+            key_bindings=self._keys(),
+            style=STYLE,
+            full_screen=True,
+            input=source,
+            output=output,
+        )
+
+    async def choose(self) -> str | None:
+        """The value of the chosen option, or None."""
+        try:
+            return await self.app.run_async(pre_run=self._read, handle_sigint=False, set_exception_handler=False)
+        finally:
+            await self._tasks.close()
+
+    def _matches(self) -> list[CommandChoice]:
+        words = self._typed.text.lower().split()
+        return [option for option in self._options if all(word in option.label.lower() for word in words)]
+
+    def _selected(self) -> CommandChoice | None:
+        matches = self._matches()
+        return matches[min(self._selected_index, len(matches) - 1)] if matches else None
+
+    def _narrow(self, _: Buffer) -> None:
+        self._selected_index = 0
+        self._read()
+
+    def _layout(self) -> HSplit:
+        search = VSplit(
+            [
+                Window(FormattedTextControl("search ❯ "), dont_extend_width=True, style="class:prompt", height=1),
+                Window(BufferControl(self._typed), height=1),
+            ]
+        )
+        asked = self._question
+        hint = "↑↓ select · Enter confirms · Esc cancels · type to filter"
+        return HSplit(
+            [
+                Window(FormattedTextControl("\n".join(asked)), height=len(asked), style="class:question"),
+                search,
+                Window(FormattedTextControl(self._rows), wrap_lines=False),
+                Window(height=1, char="─", style="class:status"),
+                Window(FormattedTextControl(self._text), wrap_lines=True),
+                Window(FormattedTextControl(hint), height=1, style="class:status"),
+            ]
+        )
+
+    def _rows(self) -> StyleAndTextTuples:
+        size = self.app.output.get_size()
+        matches = self._matches()
+        room = max((size.rows - 3 - len(self._question)) // 2, 3)
+        index = min(self._selected_index, max(len(matches) - 1, 0))
+        first = max(0, min(index - room // 2, len(matches) - room))
+        rows: StyleAndTextTuples = []
+        for number, option in enumerate(matches[first : first + room], first):
+            style = "reverse" if number == index else ""
+            rows.append((style, f"{'▸' if number == index else ' '} {fit(option.label, size.columns - 3)}\n"))
+        return rows or [("class:status", "no matches\n")]
+
+    def _text(self) -> str:
+        selected = self._selected()
+        return "" if selected is None or self._preview is None else self._texts.get(selected.value, "…")
+
+    def _read(self) -> None:
+        self._tasks.cancel()
+        self._tasks.start(self._load(), name="preview")
+
+    async def _load(self) -> None:
+        """Load the preview of the selected option once the selection rests."""
+        selected = self._selected()
+        if selected is None or self._preview is None or selected.value in self._texts:
+            return
+        await asyncio.sleep(WAIT_SECONDS)
+        try:
+            self._texts[selected.value] = await self._preview(selected.value)
+        except HoldfastError as e:
+            self._texts[selected.value] = f"! {e}"
+        self.app.invalidate()
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        def move(by: int) -> None:
+            self._selected_index = max(0, min(self._selected_index + by, len(self._matches()) - 1))
+            self._read()
+
+        @keys.add(Keys.Up)
+        @keys.add(Keys.ControlP)
+        def _(event: KeyPressEvent) -> None:
+            move(-1)
+
+        @keys.add(Keys.Down)
+        @keys.add(Keys.ControlN)
+        def _(event: KeyPressEvent) -> None:
+            move(1)
+
+        @keys.add(Keys.PageUp)
+        def _(event: KeyPressEvent) -> None:
+            move(-10)
+
+        @keys.add(Keys.PageDown)
+        def _(event: KeyPressEvent) -> None:
+            move(10)
+
+        @keys.add(Keys.Enter)
+        def _(event: KeyPressEvent) -> None:
+            selected = self._selected()
+            if selected is not None:
+                event.app.exit(result=selected.value)
+
+        @keys.add(Keys.Escape, eager=True)
+        @keys.add(Keys.ControlC)
+        @keys.add(Keys.ControlD)
+        def _(event: KeyPressEvent) -> None:
+            event.app.exit(result=None)
+
+        return keys

@@ -1,0 +1,1 @@
+"""Draws the chat: the screen, the transcript, Markdown, diffs and the status line."""

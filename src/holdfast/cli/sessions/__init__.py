@@ -1,0 +1,1 @@
+"""`holdfast sessions` and its subcommands."""

@@ -1,0 +1,233 @@
+"""`holdfast sessions list`, `show` and `search`, and the table of the other `sessions` commands."""
+
+from typing import TYPE_CHECKING, get_args
+
+import click
+import msgspec
+
+from holdfast.cli import context, render
+from holdfast.cli.lazy import LazyGroup
+from holdfast.cli.progress import show_progress
+from holdfast.clock import format_local_time
+from holdfast.interop.documents.sessions import (
+    EventItem,
+    MessageItem,
+    SearchHitItem,
+    SessionListResponse,
+    SessionResponse,
+)
+from holdfast.interop.serialization import dump
+from holdfast.model.entry import Entry
+from holdfast.model.event import Source
+from holdfast.model.message import Message, Reasoning
+from holdfast.model.sanitize import visible
+from holdfast.model.session import Session, State, messages
+from holdfast.model.text import counted
+from holdfast.store.database import Transaction
+from holdfast.store.repos import log, session_list
+from holdfast.store.repos import sessions as store
+
+if TYPE_CHECKING:
+    from holdfast.store.search.index import SearchHit
+    from holdfast.wiring.store import App
+
+PAGE = 50
+MOST = 1_000
+"""The largest page; `--all` lists more."""
+
+COMMANDS = {
+    "list": "sessions.list:list_",
+    "show": "sessions.list:show",
+    "search": "sessions.list:search",
+    "rename": "sessions.edit:rename",
+    "pin": "sessions.edit:pin",
+    "export": "sessions.export:export",
+    "import": "sessions.import_:import_",
+    "fork": "sessions.edit:fork",
+    "end": "sessions.edit:end",
+    "reopen": "sessions.edit:reopen",
+    "delete": "sessions.trash:delete",
+    "restore": "sessions.trash:restore",
+    "prune": "sessions.trash:prune",
+    "verify": "sessions.verify:verify",
+    "stats": "sessions.stats:stats",
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def sessions() -> None:
+    """List, show, search, change and verify sessions.
+
+    REF is a session id, a unique prefix of it (at least 6 characters), an alias, or an exact title.
+    """
+
+
+@click.command("list")
+@click.option(
+    "--all", "everything", is_flag=True, help="List every session, including the trash and auxiliary requests."
+)
+@click.option("--limit", type=click.IntRange(1, MOST), default=PAGE, show_default=True, help="List at most this many.")
+@click.option("--cursor", help="Continue after this cursor of the previous page.")
+@click.option("--source", type=click.Choice(get_args(Source)), help="List only sessions from this source.")
+@click.option("--state", type=click.Choice(get_args(State)), help="List only sessions in this state.")
+@click.option("--channel", help="List only sessions of this channel.")
+@click.option("--model", help="List only sessions with this model.")
+@click.option("--pinned", is_flag=True, help="List only pinned sessions.")
+@click.option("--trash", is_flag=True, help="List only sessions in the trash.")
+@click.option("--sides", is_flag=True, help="Include auxiliary requests (for example titles).")
+@context.json_option
+def list_(
+    *,
+    everything: bool,
+    limit: int,
+    cursor: str | None,
+    source: str | None,
+    state: State | None,
+    channel: str | None,
+    model: str | None,
+    pinned: bool,
+    trash: bool,
+    sides: bool,
+    as_json: bool,
+) -> None:
+    """List sessions, most recent activity first."""
+    if everything and cursor:
+        raise click.UsageError("--all and --cursor cannot be used together")
+    filters = session_list.SessionFilters(
+        source=source,
+        state=state,
+        channel=channel,
+        model=model,
+        pinned=1 if pinned else None,
+        trashed=1 if trash else 2 if everything else 0,
+        sides=int(sides or everything),
+    )
+    page = context.read_current(
+        lambda tx: _all(tx, filters) if everything else session_list.list_page(tx, filters, limit=limit, cursor=cursor),
+        lambda page: page.sessions,
+    )
+    if as_json:
+        return render.print_json(SessionListResponse.from_page(page))
+    return _table(page)
+
+
+def _all(tx: Transaction, filters: session_list.SessionFilters) -> session_list.SessionPage:
+    """Every page, on one snapshot, so that no session is missed or listed twice."""
+    page = session_list.list_page(tx, filters, limit=MOST)
+    found = page.sessions
+    while page.next is not None:
+        page = session_list.list_page(tx, filters, limit=MOST, cursor=page.next)
+        found += page.sessions
+    return session_list.SessionPage(found, None)
+
+
+def _table(page: session_list.SessionPage) -> None:
+    if not page.sessions:
+        return context.note("no sessions")
+    columns = ("id", "state", "source", "messages", "last activity", "title")
+    render.print_table(columns, [_row(one) for one in page.sessions], stretch=5)
+    if page.next is not None:
+        context.note(f"more sessions: add --cursor {page.next}")
+    return None
+
+
+def _row(one: Session) -> tuple[str, ...]:
+    summary = one.summary
+    marks = ("pinned " if summary.pinned else "") + ("in trash " if summary.trashed_at is not None else "")
+    title = summary.title or (f"({summary.preview})" if summary.preview else "")
+    state = one.state if not marks else f"{one.state} ({marks.strip()})"
+    return one.id, state, summary.source, str(summary.message_count), format_local_time(summary.updated_at), title
+
+
+@click.command()
+@click.argument("ref")
+@click.option("--events", is_flag=True, help="Show every event of the log instead of the messages.")
+@context.json_option
+def show(*, ref: str, events: bool, as_json: bool) -> None:
+    """Show a session after verifying its event count and hashes."""
+    session, entries = context.read_one(ref, lambda tx, found: (found, log.read_complete(tx, found)))
+    if as_json:
+        content = (
+            {"events": [EventItem.from_entry(entry) for entry in entries]}
+            if events
+            else {"messages": [MessageItem.from_message(said) for said in messages(entries)]}
+        )
+        return render.print_json(msgspec.structs.asdict(SessionResponse.from_session(session)) | content)
+    _show_session(session)
+    for entry in entries if events else ():
+        _show_event(entry)
+    for said in () if events else messages(entries):
+        _show_message(said)
+    return None
+
+
+def _show_session(session: Session) -> None:
+    summary = session.summary
+    render.print_text(render.bold(visible(session.display_title)))
+    facts = [session.id, session.state, summary.model, counted(summary.message_count, "message"), f"seq {session.seq}"]
+    if summary.trashed_at is not None:
+        facts.append("in the trash")
+    render.print_text(render.dim(visible(" · ".join(fact for fact in facts if fact))))
+
+
+def _show_event(entry: Entry) -> None:
+    body = dump(entry.event)
+    render.print_text(f"{entry.seq:>5}  {format_local_time(entry.at)}  {entry.kind}  {render.dim(body)}")
+
+
+def _show_message(said: Message) -> None:
+    cut = " (cut off)" if said.partial else ""
+    render.print_text(f"\n{render.bold(said.role)} {render.dim(f'{said.seq} · {format_local_time(said.at)}{cut}')}")
+    for part in said.parts:
+        if isinstance(part, Reasoning) and part.text:
+            render.print_text(render.dim(visible(part.text)))
+    if said.text:
+        render.print_text(visible(said.text))
+    for call in said.tool_calls:
+        render.print_text(render.dim(visible(f"→ {call.name} {call.arguments}")))
+
+
+@click.command()
+@click.argument("query")
+@click.option("--session", "ref", metavar="REF", help="Search only this session.")
+@click.option(
+    "--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="Show at most this many matches."
+)
+@context.json_option
+def search(*, query: str, ref: str | None, limit: int, as_json: bool) -> None:
+    """Search all messages, including compacted ones."""
+    hits, titles = context.with_app(lambda app: _search(app, query, ref, limit))
+    if as_json:
+        return render.print_json(
+            {"query": query, "hits": [SearchHitItem.from_hit(hit, titles[hit.session_id]) for hit in hits]}
+        )
+    if not hits:
+        return context.note("no matches")
+    for hit in hits:
+        heading = f"{hit.session_id} {hit.seq} · {format_local_time(hit.at)} · {hit.kind}"
+        render.print_text(f"{render.dim(heading)}  {visible(titles[hit.session_id] or '')}".rstrip())
+        render.print_text(f"    {render.highlight(hit.snippet, hit.marks)}")
+    return None
+
+
+async def _search(
+    app: "App", query: str, ref: str | None, limit: int
+) -> "tuple[list[SearchHit], dict[str, str | None]]":
+    """The hits and the titles of their sessions. The index is brought up to date first."""
+    from holdfast.store.search.index import SearchScope
+
+    index = await app.search()
+    with show_progress("indexing new messages") as update:
+        await index.catch_up(update)
+    session_id = None if ref is None else await _id_of(app, ref)
+    hits = await index.search(
+        query, limit=limit, scope=SearchScope(session_id=session_id, trashed=session_id is not None)
+    )
+    titles = await app.database.read(store.get_titles, {hit.session_id for hit in hits})
+    return hits, titles
+
+
+async def _id_of(app: "App", ref: str) -> str:
+    found = await app.database.read(store.resolve, ref, trashed=True)
+    context.note_ambiguous(ref, found)
+    return found.session.id

@@ -1,0 +1,142 @@
+"""Templates and their filters. By default all values are escaped, and invisible characters are made visible."""
+
+import re
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+import holdfast
+from holdfast.dashboard import markdown
+from holdfast.dashboard.auth import BrowserLogin
+from holdfast.model.process import duration
+from holdfast.model.sanitize import visible
+from holdfast.model.times import iso, moment
+
+NAV = (
+    ("sessions", "/", "Sessions", "s"),
+    ("questions", "/ui/questions", "Questions", "q"),
+    ("space", "/ui/space", "Space", "a"),
+    ("processes", "/ui/processes", "Processes", "p"),
+    ("workers", "/ui/workers", "Workers", "w"),
+    ("gateways", "/ui/gateways", "Gateways", "g"),
+    ("cron", "/ui/cron", "Schedules", "c"),
+    ("dead", "/ui/dead", "Dead letters", "d"),
+    ("health", "/ui/health", "Health", "h"),
+    ("fleet", "/ui/fleet", "Fleet", "f"),
+)
+"""Name, URL, label and keyboard shortcut of every page."""
+LONG_WORD = re.compile(r"\S{200,}")
+
+
+def _finalize(value: object) -> object:
+    """Write out invisible characters of a value, so that none can reorder or hide the text beside it."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+@cache
+def environment() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(Path(str(resources.files("holdfast.dashboard"))) / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "markdown": markdown.render,
+        "iso": iso,
+        "end_reason": format_end_reason,
+        "day": lambda at: f"{moment(at):%Y-%m-%d %H:%M:%S} UTC",
+        "span": duration,
+        "count": format_count,
+        "many": pluralize,
+        "size": format_size,
+        "name": lambda text: str(text).partition("#")[0],
+        "seconds": format_seconds,
+    }
+    found.tests["long"] = lambda text: LONG_WORD.search(text) is not None
+    found.globals |= {"NAV": NAV, "version": holdfast.__version__}
+    return found
+
+
+END_REASONS = {
+    "cli_close": "chat closed",
+    "session_reset": "reset",
+    "cron_complete": "schedule finished",
+    "batch_complete": "batch finished",
+    "compression": "compacted into another session",
+    "reaped": "owner died",
+    "user": "by user",
+}
+"""Readable texts for stored end reasons; the other reasons are readable already."""
+
+
+def format_end_reason(reason: str) -> str:
+    return END_REASONS.get(reason, reason.replace("_", " "))
+
+
+def format_count(number: float) -> str:
+    """A short number: 950, 12.4k, 3.1M."""
+    for unit, worth in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(number) >= worth:
+            return f"{number / worth:.3g}{unit}"
+    return f"{number:,.0f}"
+
+
+def pluralize(number: int, noun: str) -> str:
+    """A count with its noun: 1 message, 12.4k messages."""
+    return f"{format_count(number)} {noun}" + ("" if number == 1 else "s")
+
+
+def format_size(number: float) -> str:
+    for unit, worth in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(number) >= worth:
+            return f"{number / worth:.3g} {unit}"
+    return f"{number:.0f} bytes"
+
+
+def format_seconds(number: float) -> str:
+    """A duration: 20 ms, 1.5 s, 3 min."""
+    return f"{number * 1000:.0f} ms" if number < 1 else f"{number:.1f} s" if number < 120 else duration(number)
+
+
+def render_fragment(name: str, **values: Any) -> Markup:
+    """Render a part of a page."""
+    return Markup(environment().get_template(name).render(**values))  # noqa: S704 - templates escape by default
+
+
+def get_login(request: Request) -> BrowserLogin | None:
+    found = request.scope.get("holdfast.login")
+    return found if isinstance(found, BrowserLogin) else None
+
+
+def is_partial(request: Request) -> bool:
+    """Whether an open page requests a part of itself again."""
+    return request.headers.get("hx-request-type") == "partial"
+
+
+def page_response(request: Request, name: str, *, status: int = 200, **values: Any) -> Response:
+    """A page. For a request by htmx, the same template without the frame of the page."""
+    login = get_login(request)
+    common = {
+        "login": login,
+        "csrf": login.csrf_token if login else "",
+        "path": request.url.path,
+        "part": is_partial(request),
+    }
+    text = environment().get_template(name).render(**(common | values))
+    return HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
+
+
+def fragment_response(request: Request, name: str, *, status: int = 200, **values: Any) -> Response:
+    """A response with a part of a page."""
+    login = get_login(request)
+    text = render_fragment(name, csrf=login.csrf_token if login else "", **values)
+    return HTMLResponse(text.encode("utf-8", "backslashreplace"), status)

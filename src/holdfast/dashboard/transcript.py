@@ -1,0 +1,263 @@
+"""Converts the events of a log to the items of a session's page. Pure: pages and live updates use the same code."""
+
+import json
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.engine.explain import decided
+from holdfast.model.entry import Entry
+from holdfast.model.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Compacted,
+    Ended,
+    Imported,
+    ModelChanged,
+    ModelSaid,
+    ProcessStarted,
+    Recovered,
+    Rewound,
+    SessionOpened,
+    Titled,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UserSaid,
+)
+from holdfast.model.message import File, Image, Part, Reasoning, Text, ToolCall
+from holdfast.model.text import counted
+from holdfast.model.turn import FORKED
+
+MAX_TEXT = 20_000
+"""Characters of a message that the page shows; arbitrary, more than any reply has."""
+MAX_OUTPUT = 4_000
+EMBEDDABLE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,", re.IGNORECASE)
+
+
+class PageBlock(msgspec.Struct, frozen=True):
+    """A part of a message. `full_length` is its length before truncation, or 0."""
+
+    kind: str
+    text: str = ""
+    full_length: int = 0
+    url: str = ""
+
+
+class PageItem(msgspec.Struct):
+    """An item of the page. `id` is the id of its element: a changed item replaces it."""
+
+    id: str
+    kind: str
+    seq: int
+    at: int
+    blocks: list[PageBlock] = []
+    undone: bool = False
+    """Whether a rewind removed it from the conversation."""
+    partial: bool = False
+    label: str = ""
+    detail: str = ""
+    state: str = ""
+    millis: int = 0
+    tokens: int = 0
+    turn_id: str = ""
+    call_id: str = ""
+    arguments: str = ""
+    result_seq: int = 0
+
+
+class PageTranscript:
+    """Converts entries to items, in order."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, PageItem] = {}
+        self._calls: dict[tuple[str, str], PageItem] = {}
+        self._questions: dict[tuple[str, str], PageItem] = {}
+
+    def add_all(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: Entry) -> list[PageItem]:
+        """Add an entry. Returns the items that are new or changed."""
+        changed = self._apply(entry)
+        for item in changed:
+            self.items[item.id] = item
+        return changed
+
+    def _apply(self, entry: Entry) -> list[PageItem]:
+        event = entry.event
+        match event:
+            case UserSaid():
+                message = self._make_item(
+                    entry, "user", blocks=_to_blocks(event.parts, entry.seq), turn_id=event.turn_id
+                )
+                message.label = event.name or ""
+                return [message]
+            case ModelSaid():
+                return self._add_reply(entry, event)
+            case ToolStarted():
+                return self._update_call(event.turn_id, event.call_id, state="running")
+            case ToolEnded():
+                return self._add_result(entry, event)
+            case ApprovalAsked():
+                item = self._make_item(entry, "question", label=event.question, state="open", turn_id=event.turn_id)
+                item.call_id = event.call_id
+                self._questions[event.turn_id, event.call_id] = item
+                return [item]
+            case ApprovalAnswered() if (event.turn_id, event.call_id) in self._questions:
+                item = self._questions[event.turn_id, event.call_id]
+                item.state = "allowed" if event.allowed else "denied"
+                item.detail = f"by {event.by}" + (f": {event.reason}" if event.reason else "")
+                return [item]
+            case TurnEnded():
+                return [*self._close_questions(event.turn_id), *self._end_turn(entry, event)]
+            case Compacted():
+                return [self._add_compaction(entry, event)]
+            case Rewound():
+                return [*self._mark_undone(event.to_seq), self._add_note(entry)]
+            case TurnStarted():
+                return []
+            case _:
+                return [self._add_note(entry)]
+
+    def _make_item(self, entry: Entry, kind: str, **fields: object) -> PageItem:
+        return PageItem(f"e{entry.seq}", kind, entry.seq, entry.at, **fields)  # type: ignore[arg-type] # names of fields
+
+    def _add_reply(self, entry: Entry, event: ModelSaid) -> list[PageItem]:
+        reply = self._make_item(entry, "model", blocks=_to_blocks(event.parts, entry.seq), partial=event.partial)
+        reply.label, reply.tokens, reply.turn_id = event.model, event.usage.tokens_out, event.turn_id
+        calls = [part for part in event.parts if isinstance(part, ToolCall)]
+        cards = [self._add_call(entry, event.turn_id, call, n) for n, call in enumerate(calls)]
+        return [reply, *cards] if reply.blocks or not cards else cards
+
+    def _add_call(self, entry: Entry, turn_id: str, call: ToolCall, number: int) -> PageItem:
+        card = PageItem(f"c{entry.seq}-{number}", "call", entry.seq, entry.at, label=call.name, state="asked")
+        card.turn_id, card.call_id = turn_id, call.id
+        card.arguments, card.detail = _format_arguments(call.arguments), _summarize_arguments(call.arguments)
+        self._calls[turn_id, call.id] = card
+        return card
+
+    def _update_call(self, turn_id: str, call_id: str, **changes: object) -> list[PageItem]:
+        card = self._calls.get((turn_id, call_id))
+        if card is None:
+            return []
+        for name, value in changes.items():
+            setattr(card, name, value)
+        return [card]
+
+    def _add_result(self, entry: Entry, event: ToolEnded) -> list[PageItem]:
+        card = self._calls.get((event.turn_id, event.call_id))
+        if card is None:  # its call is on an earlier page, or was made by the client
+            card = self._make_item(entry, "call", label=event.name or event.call_id)
+        card.state, card.millis, card.result_seq = event.outcome, event.millis, entry.seq
+        card.blocks = _to_blocks(event.parts, entry.seq, MAX_OUTPUT)
+        return [card]
+
+    def _close_questions(self, turn_id: str) -> list[PageItem]:
+        """Close the questions of an ended turn that have no answer."""
+        unanswered = [one for (turn, _), one in self._questions.items() if turn == turn_id and one.state == "open"]
+        for item in unanswered:
+            item.state, item.detail = "closed", "the turn ended without an answer"
+        return unanswered
+
+    def _end_turn(self, entry: Entry, event: TurnEnded) -> list[PageItem]:
+        if event.outcome == "done":
+            return []
+        if event.code == FORKED:
+            return [
+                self._make_item(
+                    entry, "note", label="Forked during a turn", detail="Open calls are closed in this fork"
+                )
+            ]
+        label = "The turn failed:" if event.outcome == "failed" else f"The turn was {event.outcome}"
+        return [self._make_item(entry, "note", label=label, detail=event.reason, state="bad")]
+
+    def _add_compaction(self, entry: Entry, event: Compacted) -> PageItem:
+        item = self._make_item(entry, "compaction", label=f"Context compacted (epoch {event.epoch})", state=event.how)
+        sizes = f"{event.tokens_before:,} → {event.tokens_after:,} tokens · " if event.tokens_before else ""
+        item.detail = f"{sizes}replaces events up to {event.upto_seq}"
+        item.blocks = [_text_block(event.summary, MAX_TEXT)]
+        return item
+
+    def _mark_undone(self, to_seq: int) -> list[PageItem]:
+        undone = [item for item in self.items.values() if item.seq > to_seq and not item.undone]
+        for item in undone:
+            item.undone = True
+        return undone
+
+    def _add_note(self, entry: Entry) -> PageItem:
+        item = self._make_item(entry, "note", label=entry.kind.replace("_", " "))
+        decision = decided(entry)
+        if decision is not None:
+            item.label, item.detail = decision.what, decision.evidence
+        match entry.event:
+            case SessionOpened() as event:
+                item.label, item.detail = f"Opened by {event.source}", event.channel or ""
+            case Titled() as event:
+                item.label, item.detail = "Titled", event.title
+            case ModelChanged() as event:
+                item.label = f"Model changed to {event.model}"
+            case ProcessStarted() as event:
+                item.label, item.detail = f"Process {event.process_id} started", event.command
+            case Imported() as event:
+                item.label = f"{counted(event.messages, 'message')} imported from {event.format}"
+            case Recovered() | Ended():
+                item.state = "important"
+            case _:
+                pass
+        item.label = item.label[:1].upper() + item.label[1:]
+        return item
+
+
+def _to_blocks(parts: Iterable[Part], seq: int, limit: int = MAX_TEXT) -> list[PageBlock]:
+    blocks: list[PageBlock] = []
+    for number, part in enumerate(parts):
+        match part:
+            case Text() if part.text.strip():
+                blocks.append(_text_block(part.text, limit))
+            case Reasoning() if part.text.strip():
+                blocks.append(_text_block(part.text, limit, "reasoning"))
+            case Image() if EMBEDDABLE.match(part.url) or part.url.startswith("file:"):
+                blocks.append(PageBlock("image", url=f"{seq}/{number}"))
+            case Image() | File():
+                blocks.append(
+                    PageBlock(
+                        "file", text=getattr(part, "name", "") or _shorten_url(part.url), url=_safe_link(part.url)
+                    )
+                )
+            case _:
+                pass
+    return blocks
+
+
+def _text_block(text: str, limit: int, kind: str = "text") -> PageBlock:
+    return PageBlock(kind, text[:limit], len(text) if len(text) > limit else 0)
+
+
+def _shorten_url(url: str) -> str:
+    return url if len(url) <= 120 else f"{url[:60]}… ({len(url):,} characters)"
+
+
+def _safe_link(url: str) -> str:
+    """The URL, if the page may link to it; else empty."""
+    return url if re.fullmatch(r"https?://[^\s<>\"']+", url) else ""
+
+
+def _format_arguments(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False, indent=2)[:MAX_TEXT]
+    except (ValueError, RecursionError):
+        return text[:MAX_TEXT]
+
+
+def _summarize_arguments(text: str) -> str:
+    """The first text among the arguments of a call, as its summary."""
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError):
+        return text[:120]
+    values = arguments.values() if isinstance(arguments, dict) else [arguments]
+    return next((value[:160] for value in values if isinstance(value, str) and value.strip()), "")

@@ -1,0 +1,1 @@
+"""Admission: commits a message or a client's request before anything else happens to it."""

@@ -1,0 +1,67 @@
+"""Notes for the model that are not messages: how background processes ended, and what still runs after a reset.
+
+A note appears where its event is in the log, marked as coming from Holdfast; never between a call and its result, so it
+waits until all results are there. It depends on the log alone, so its position never changes.
+"""
+
+from collections.abc import Iterator
+
+from holdfast.model.entry import Entry
+from holdfast.model.event import ModelSaid, ProcessEnded, ProcessesReceived, ProcessExpired, Renewed, Rewound, ToolEnded
+from holdfast.model.message import Message, Text, ToolCall
+from holdfast.model.process import duration
+
+NOTE_PREFIX = "Note from the system, not from the user"
+BY_THE_AGENT = "ended by the agent"
+"""The prefix of the end reason if the model itself ended the process: no note is needed."""
+
+
+def note_of(entry: Entry) -> str | None:
+    """The note of an event, if it has one."""
+    event = entry.event
+    match event:
+        case ProcessEnded() if not event.reason.startswith(BY_THE_AGENT):
+            tail = f" The end of its output:\n{event.tail}" if event.tail else " It had no output."
+            return f"[{NOTE_PREFIX}: background process {event.process_id} (`{event.command}`) ended: {event.reason}.{tail}]"
+        case ProcessExpired():
+            return (
+                f"[{NOTE_PREFIX}: background process {event.process_id} (`{event.command}`) still runs after "
+                f"{duration(event.ttl_seconds)}, its time to live: {event.evidence}. End it if it is not needed.]"
+            )
+        case Renewed() if event.processes:
+            names = ", ".join(event.processes)
+            return (
+                f"[{NOTE_PREFIX}: this session replaced {event.previous_id} ({event.reason}). Background processes of "
+                f"that one may still run: {names}. The process tool lists them with all=true.]"
+            )
+        case ProcessesReceived():
+            return f"[{NOTE_PREFIX}: background processes {', '.join(event.processes)} belong to this session now.]"
+        case _:
+            return None
+
+
+class PendingNotes:
+    """Notes that wait for the results of calls."""
+
+    def __init__(self) -> None:
+        self._pending_calls: set[str] = set()
+        self._waiting: list[tuple[Entry, str]] = []
+
+    def after(self, entry: Entry, last: Message | None) -> Iterator[Message]:
+        """The notes that follow an event; `last` is the message before them."""
+        event = entry.event
+        if isinstance(event, ModelSaid):
+            self._pending_calls = {part.id for part in event.parts if isinstance(part, ToolCall)}
+        elif isinstance(event, ToolEnded):
+            self._pending_calls.discard(event.call_id)
+        elif isinstance(event, Rewound):
+            self._pending_calls.clear()
+            self._waiting = [(one, text) for one, text in self._waiting if one.seq <= event.to_seq]
+        elif (text := note_of(entry)) is not None:
+            self._waiting.append((entry, text))
+        if self._pending_calls:
+            return
+        for one, text in self._waiting:
+            seq, turn_id = (one.seq, "") if last is None else (max(one.seq, last.seq), last.turn_id)
+            yield Message(seq, "user", (Text(text),), one.at, turn_id=turn_id)
+        self._waiting = []

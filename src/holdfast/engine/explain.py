@@ -1,0 +1,310 @@
+"""Explains a session: its owner, what it is doing, why it ended or was resumed, and what happens next.
+
+Everything comes from the log and the store; nothing is guessed.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from holdfast.engine.context.budget import DEFAULT_WINDOW, ContextFill, measure_fill
+from holdfast.engine.liveness.handover_question import asked_by
+from holdfast.engine.liveness.janitor import WorkerVerdict, assess_worker
+from holdfast.engine.process_port import Running, running
+from holdfast.engine.reset.policy import ResetPolicies
+from holdfast.engine.reset.reset import NEVER, outlook
+from holdfast.engine.turn.recovery import POLICY, attempts
+from holdfast.model.entry import Entry
+from holdfast.model.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    ApprovalRuleApplied,
+    Compacted,
+    CompactionFailed,
+    CompactionUndone,
+    Ended,
+    Event,
+    Forked,
+    InputDropped,
+    InputRefused,
+    MessagePinned,
+    MessageRemoved,
+    MessageUnpinned,
+    ProcessEnded,
+    ProcessesLeft,
+    ProcessesReceived,
+    ProcessExpired,
+    Quarantined,
+    Recovered,
+    Renewed,
+    Reopened,
+    ReplyRestarted,
+    ResetSkipped,
+    ResponseDeleted,
+    Restored,
+    Rewound,
+    SystemChanged,
+    ToolEnded,
+    Trashed,
+    TurnEnded,
+)
+from holdfast.model.finding import summary as risks_of
+from holdfast.model.process_identity import Identity
+from holdfast.model.session import Session, collapse_line
+from holdfast.model.text import counted
+from holdfast.model.times import Clock
+from holdfast.model.turn import FORKED, Turn, turn_of
+from holdfast.store.database import Transaction
+from holdfast.store.repos import approvals, log, resets, workers
+from holdfast.store.repos.approvals import Approval
+from holdfast.store.repos.workers import Worker
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A decision about the session, with its evidence."""
+
+    seq: int
+    at: int
+    kind: str
+    what: str
+    evidence: str = ""
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    session: Session
+    owner: Worker | None
+    verdict: WorkerVerdict | None
+    doing: str
+    decisions: list[Decision]
+    next: str
+    attempts: int
+    questions: list[Approval]
+    fill: ContextFill | None = None
+    """How full its context is, if the model's window is known."""
+    processes: list[Running] = []
+    """Its running background processes, each classified."""
+    reset: str = ""
+    """When it will be reset, or what blocks that."""
+
+    @property
+    def headline(self) -> str:
+        """The state of the session in one sentence."""
+        if self.session.state == "waiting":
+            return f"{self.session.id} is waiting"
+        if self.session.state == "ended":
+            return f"{self.session.id} has ended"
+        return f"{self.session.id} is {self.session.state}: {self.doing}"
+
+
+class ExplainSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that an explanation needs besides the store."""
+
+    clock: Clock
+    idle_minutes: int = 60
+    compact_at: float = 0.75
+    window: Callable[[str], int] = lambda model: DEFAULT_WINDOW
+    """The context window of a model, in tokens."""
+    policies: ResetPolicies = NEVER
+    """The reset policies."""
+
+
+def why(tx: Transaction, session: Session, known: ExplainSettings, ours: Identity) -> Explanation:
+    """Explain a session. `ours` identifies the process that asks."""
+    owner = workers.get(tx, session.worker_id) if session.worker_id else None
+    entries = log.read_complete(tx, session)
+    return explain(
+        session,
+        entries,
+        owner,
+        None if owner is None else assess_worker(owner, ours),
+        approvals.list_unanswered(tx, session.id),
+        idle_minutes=known.idle_minutes,
+        fill=measure_fill(entries, known.window(session.summary.model), known.compact_at),
+        processes=running(tx, session.id, ours, known.clock.monotonic()),
+        reset=outlook(known.policies, session, resets.find_skip(tx, session), known.clock.now()),
+    )
+
+
+def explain(
+    session: Session,
+    entries: Sequence[Entry],
+    owner: Worker | None,
+    verdict: WorkerVerdict | None,
+    questions: list[Approval],
+    *,
+    idle_minutes: int,
+    fill: ContextFill | None = None,
+    processes: Sequence[Running] = (),
+    reset: str = "",
+) -> Explanation:
+    """Build the explanation. Pure."""
+    turn = turn_of(entries)
+    tried = attempts(entries, turn.id) if turn.id is not None else 0
+    return Explanation(
+        session=session,
+        owner=owner,
+        verdict=verdict,
+        doing=doing(session, turn, questions),
+        decisions=[decision for entry in entries if (decision := decided(entry)) is not None],
+        next=coming(session, verdict, questions, tried, idle_minutes=idle_minutes),
+        attempts=tried,
+        questions=questions,
+        fill=fill,
+        processes=list(processes),
+        reset=reset,
+    )
+
+
+def doing(session: Session, turn: Turn, questions: Sequence[Approval]) -> str:
+    """What the session is doing now, in a phrase."""
+    match session.state:
+        case "asking" | "running" if questions:
+            return f"waiting for approval: {collapse_line(questions[0].question)}"
+        case "running" if turn.open_calls:
+            return f"running {', '.join(call.name for call in turn.open_calls)}"
+        case "running":
+            return "asking the model"
+        case "interrupted":
+            return "its turn is unfinished: the worker is gone"
+        case "quarantined":
+            return "waiting; its last turn was set aside"
+        case "ended":
+            return "ended"
+        case _:
+            return "waiting"
+
+
+def coming(
+    session: Session, verdict: WorkerVerdict | None, questions: Sequence[Approval], tried: int, *, idle_minutes: int
+) -> str:
+    """What happens next, and what the user can do."""
+    summary = session.summary
+    if summary.trashed_at is not None:
+        return f"nothing: it is in the trash; 'holdfast sessions restore {session.id}' restores it"
+    if session.state == "ended":
+        return "nothing by itself; a new message reopens it"
+    if session.state == "quarantined":
+        return "nothing by itself; a new message is answered as usual, and /retry repeats the turn that was set aside"
+    if verdict is not None and verdict.state in ("dead", "ended"):
+        return "the next sweep takes it from its dead worker"
+    if verdict is not None and verdict.state == "stopped":
+        return "its turn waits until its process is continued; a stopped process is never declared dead"
+    if session.state == "asking":
+        return "its turn continues when the question is answered"
+    if session.state == "running":
+        return "its turn continues" if not questions else "its turn continues when the question is answered"
+    if session.state == "interrupted":
+        if POLICY[summary.source] == "continue":
+            return f"the next sweep resumes its turn (attempt {tried + 1})"
+        return "the next sweep ends it, because its owner died; its turn can be resumed afterwards"
+    if session.owner_worker is not None:
+        return "it ends when its owner closes it or dies"
+    if summary.source == "api":
+        return f"it is ended as idle {idle_minutes} minutes after its last use; the next request reopens it"
+    return "it stays open and waits for the next message"
+
+
+def _asked_about(event: ApprovalAsked) -> str:
+    return risks_of(event.proposal.findings) if event.proposal.findings else event.question
+
+
+def decided(entry: Entry) -> Decision | None:
+    """The decision that an event records, if any."""
+    event = entry.event
+    match event:
+        case Ended():
+            decision = f"ended: {event.reason}", event.detail
+        case Reopened():
+            decision = "reopened", event.reason
+        case Recovered():
+            decision = _taken_up(event), event.evidence
+        case Quarantined():
+            decision = f"turn {event.turn_id} was quarantined", event.reason
+        case Compacted():
+            sizes = f", {event.tokens_before:,} → {event.tokens_after:,} tokens" if event.tokens_before else ""
+            why = f"; {event.reason}" if event.reason else ""
+            decision = (
+                f"the context was compacted ({event.how}, epoch {event.epoch})",
+                f"events up to {event.upto_seq}{sizes}{why}",
+            )
+        case CompactionFailed():
+            decision = "a compaction failed", event.reason
+        case MessagePinned():
+            decision = f"message {event.seq} was pinned", ""
+        case MessageUnpinned():
+            decision = f"message {event.seq} is no longer pinned", ""
+        case MessageRemoved():
+            decision = f"message {event.seq} left the context", "a client removed it from its conversation"
+        case CompactionUndone():
+            decision = f"a compaction was undone, back to epoch {event.epoch}", ""
+        case Rewound():
+            decision = f"everything after event {event.to_seq} was undone", event.why
+        case Forked():
+            decision = f"forked from {event.parent_id}", f"at event {event.at_seq}"
+        case Trashed():
+            decision = "moved to the trash", event.reason
+        case Restored():
+            decision = "restored from the trash", ""
+        case ApprovalAsked():
+            decision = f"approval was requested for call {event.call_id}", _asked_about(event)
+        case ApprovalAnswered():
+            reason = f": {event.reason}" if event.reason else ""
+            asked = "handover to another terminal" if asked_by(event) else f"call {event.call_id}"
+            decision = f"{asked} was {'allowed' if event.allowed else 'denied'}", f"by {event.by}{reason}"
+        case ApprovalRuleApplied():
+            decision = f"call {event.call_id} was allowed by rule {event.rule_id}", f"which {event.by} made"
+        case TurnEnded() if event.outcome != "done" and event.code != FORKED:
+            decision = _ended_badly(event), event.reason
+        case ToolEnded() if event.outcome == "unknown":
+            decision = (
+                f"the outcome of {event.name or event.call_id} is unknown",
+                "its worker stopped before a result was recorded",
+            )
+        case _:
+            beside = _beside_the_words(event)
+            if beside is None:
+                return None
+            decision = beside
+    return Decision(entry.seq, entry.at, entry.kind, *decision)
+
+
+def _ended_badly(event: TurnEnded) -> str:
+    return "a turn failed" if event.outcome == "failed" else f"a turn was {event.outcome}"
+
+
+def _taken_up(event: Recovered) -> str:
+    """What was done with the turn of a dead worker."""
+    suspect = ", suspected of causing the crash" if event.suspect else ""
+    isolated = ", in isolation" if event.isolated else ""
+    return f"its turn was recovered, attempt {event.attempt}: {event.action}{isolated}{suspect}"
+
+
+def _beside_the_words(event: Event) -> tuple[str, str] | None:
+    """Decisions about resets, processes and requests."""
+    match event:
+        case Renewed():
+            return f"it replaced {event.previous_id} ({event.rule})", event.reason
+        case ResetSkipped():
+            return "a reset was skipped", f"{event.reason} {', '.join(event.processes)}".strip()
+        case ProcessEnded():
+            return f"process {event.process_id} ended: {event.reason}", event.command
+        case ProcessExpired():
+            return f"process {event.process_id} ran past its time to live", event.evidence
+        case ProcessesLeft():
+            return f"its processes were left: {event.action} {event.to}".rstrip(), ", ".join(event.processes)
+        case SystemChanged():
+            return "the client's system prompt changed", collapse_line(event.system)[:200] or "the built-in one is used"
+        case InputRefused():
+            return f"the provider refused {counted(len(event.seqs), 'message')}; set aside", event.reason
+        case TurnEnded() if event.outcome != "done":
+            return "the fork starts in the middle of a turn", "the open calls are closed in the fork"
+        case InputDropped():
+            return "queued input was withdrawn", f"it would have started {event.turn_id}"
+        case ReplyRestarted():
+            return "the model was called again in the middle of its reply", event.reason
+        case ResponseDeleted():
+            return f"the response of {event.turn_id} is no longer found by its id", "a client deleted it"
+        case ProcessesReceived():
+            return f"processes of {event.origin} were handed over to it", ", ".join(event.processes)
+        case _:
+            return None

@@ -1,0 +1,1 @@
+"""Worker liveness: heartbeats, leases, the janitor, and orderly shutdown."""

@@ -1,0 +1,1 @@
+"""Resets sessions that were idle or that a daily schedule ends."""

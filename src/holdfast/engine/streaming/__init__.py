@@ -1,0 +1,1 @@
+"""Streams the events and the text of sessions to watchers."""

@@ -1,0 +1,140 @@
+"""What a running tool call can ask of its session: questions to the person, checkpoints, and completions by the model.
+
+A question is committed before it is shown, under the id of the call and the key of the question. A worker that continues
+the call finds it there, open or answered. It is closed together with the call.
+"""
+
+import asyncio
+from contextlib import aclosing
+from typing import Literal
+
+import msgspec
+
+from holdfast.engine import outbound
+from holdfast.engine.turn import approval
+from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.model.approval import Proposal, describe
+from holdfast.model.errors import BadReply, Unreachable
+from holdfast.model.event import ApprovalAsked, ToolCheckpointed
+from holdfast.model.message import ToolCall, text_of
+from holdfast.model.provider import AskModel, ModelReply, ModelRequest
+from holdfast.model.tool import CallAnswer, CallQuestion, Completion, CompletionRequest
+from holdfast.store.database import Transaction
+from holdfast.store.repos import approvals
+
+MAX_SHOWN = 20_000
+"""Characters of a completion request that the person is shown."""
+MAX_REPORT = 500
+
+
+class CallModelSettings(msgspec.Struct, frozen=True):
+    """The session's model."""
+
+    name: str
+    ask: AskModel
+    seconds: float
+
+
+class HostSettings(msgspec.Struct, frozen=True):
+    """How questions of running calls are answered."""
+
+    approvals: Literal["ask", "allow", "deny"]
+    seconds: float | None
+    """How long a question waits for its answer; None for no limit."""
+    model: CallModelSettings | None = None
+
+
+class SessionHost:
+    def __init__(self, active: ActiveSession, call: ToolCall, settings: HostSettings) -> None:
+        assert active.turn.id is not None, "calls belong to a turn"
+        self._active = active
+        self._call = call
+        self._settings = settings
+        self._turn_id = active.turn.id
+
+    async def ask(self, question: CallQuestion) -> CallAnswer:
+        if self._settings.approvals == "deny":
+            return CallAnswer(action="decline")
+        database = self._active.services.database
+        place = (self._active.id, self._turn_id, f"{self._call.id}{approvals.ASKED_BY}{question.key}")
+        if await database.read(approvals.get, *place) is None:
+            await self._put(place, question)
+        allowed = await approval.wait(self._active, place, self._settings.seconds)
+        if allowed is None:
+            return CallAnswer(action="cancel")
+        answer = await database.read(approvals.get_answer, *place)
+        if answer is None or answer.by == approval.TIME_LIMIT:
+            return CallAnswer(action="cancel")
+        return CallAnswer(action="accept" if allowed else "decline", content=answer.content)
+
+    async def checkpoint(self, state: str) -> None:
+        await self._active.commit([ToolCheckpointed(turn_id=self._turn_id, call_id=self._call.id, state=state)])
+
+    async def complete(self, request: CompletionRequest) -> Completion | None:
+        model = self._settings.model
+        if model is None:
+            return None
+        if self._settings.approvals != "allow":
+            question = CallQuestion(key=request.key, kind="sampling", message=_shown(request))
+            if (await self.ask(question)).action != "accept":
+                return None
+        wanted = ModelRequest(
+            model=model.name,
+            system=request.system,
+            messages=request.messages,
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+        )
+        reply = await _reply(model, wanted)
+        return Completion(text=text_of(reply.parts), model=reply.model or wanted.model, finish=reply.finish)
+
+    def report(self, text: str) -> None:
+        self._active.stream("progress", f"{self._call.name}: {text[:MAX_REPORT]}")
+
+    def is_stopped(self) -> bool:
+        return self._active.stop.is_set()
+
+    async def _put(self, place: tuple[str, str, str], asked: CallQuestion) -> None:
+        """Commit the question, and send it to where the turn came from."""
+        active, at = self._active, self._active.services.clock.now()
+        known = tuple(active.entries)
+        proposal = Proposal(
+            tool=self._call.name,
+            requester=approval.requester(active.session, outbound.of_turn(known, self._turn_id)),
+            kind=asked.kind,
+            message=asked.message,
+            form=asked.form,
+            url=asked.url,
+        )
+        question_id = approvals.derive_id(*place, at=at)
+        more = f"'holdfast questions show {question_id}' or /questions show {question_id} shows all"
+        question = describe(proposal, active.id, max_lines=approval.QUESTION_LINES, more=more)
+        event = ApprovalAsked(
+            turn_id=self._turn_id, call_id=place[2], question=question, question_id=question_id, proposal=proposal
+        )
+
+        def put(tx: Transaction) -> None:
+            approvals.ask(tx, *place, question, at=at, proposal=proposal)
+            outbound.ask(tx, active.id, known, event, at=at)
+
+        await active.commit([event], put)
+
+
+def _shown(request: CompletionRequest) -> str:
+    """The request for the person who is asked to approve it."""
+    limit = "" if request.max_tokens is None else f" (at most {request.max_tokens} tokens)"
+    lines = [f"system: {request.system}"] if request.system else []
+    lines += [f"{message.role}: {message.text}" for message in request.messages]
+    text = "\n".join(lines)
+    return (text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}\n[… {len(text) - MAX_SHOWN:,} more]") + limit
+
+
+async def _reply(model: CallModelSettings, request: ModelRequest) -> ModelReply:
+    try:
+        async with asyncio.timeout(model.seconds), aclosing(model.ask(request)) as stream:  # type: ignore[type-var] # every provider's stream is an async generator
+            async for item in stream:
+                if isinstance(item, ModelReply):
+                    return item
+    except TimeoutError as e:
+        raise Unreachable(f"the model did not reply within {model.seconds:.0f} s") from e
+    raise BadReply("the model's reply has no end")

@@ -1,0 +1,171 @@
+"""Runs tool calls. Each is approved if necessary, recorded as started, run, and recorded with its result, in that order."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from holdfast.engine.context.truncate import omit_middle
+from holdfast.engine.turn import approval
+from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.engine.turn.call_host import CallModelSettings, HostSettings, SessionHost
+from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.model.event import ToolEnded, ToolStarted
+from holdfast.model.finding import Finding
+from holdfast.model.message import Content, Outcome, Text, ToolCall
+from holdfast.model.provider import ToolSpec
+from holdfast.model.tool import Tool, ToolContext, ToolOutput
+from holdfast.store.repos import approvals
+from holdfast.tasks import run_all
+
+log = logging.getLogger(__name__)
+MAX_TEXT = 100_000
+"""Characters of a result in the log and the context; a tool saves longer output in a file."""
+
+
+class ToolboxPort(Protocol):
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The descriptions for the model, in a stable order."""
+
+    def get(self, name: str) -> Tool:
+        """The tool with that name. Raises Invalid with a message that the model can act on."""
+
+    def parse(self, name: str, arguments: str) -> dict[str, object]:
+        """The validated arguments of the call. Raises Invalid with a message that the model can act on."""
+
+
+class ToolCallSettings(msgspec.Struct, frozen=True):
+    """The settings of tool calls."""
+
+    toolbox: ToolboxPort
+    approvals: Literal["ask", "allow", "deny"]
+    approval_seconds: float | None
+    """How long a question waits for its answer; None for no limit."""
+    step_seconds: float
+    workdir: Callable[[], Path]
+    """Returns the working directory of the session at this moment."""
+    files: Path
+    model: CallModelSettings | None = None
+    """The session's model, for calls that ask for a completion."""
+
+
+class ParsedCall(msgspec.Struct, frozen=True):
+    """A call whose tool is known and whose arguments are valid."""
+
+    call: ToolCall
+    tool: Tool
+    arguments: dict[str, object]
+    scene: ToolContext
+
+
+async def run_calls(active: ActiveSession, settings: ToolCallSettings, calls: Sequence[ToolCall]) -> None:
+    """Run the calls concurrently; afterwards each has exactly one result in the log."""
+    ready: list[ParsedCall] = []
+    asked: list[tuple[ParsedCall, tuple[Finding, ...]]] = []
+    for call in calls:
+        try:
+            tool, arguments = settings.toolbox.get(call.name), settings.toolbox.parse(call.name, call.arguments)
+        except Invalid as e:
+            # Without its tool, a call that another worker began cannot be continued.
+            outcome: Outcome = "unknown" if call.id in active.turn.started else "failed"
+            await _end(active, call, outcome, ToolOutput.say(str(e), ok=False))
+            continue
+        able = ParsedCall(call, tool, arguments, _scene(active, settings, call))
+        findings = () if settings.approvals == "allow" else tool.risk(arguments, able.scene)
+        if findings:
+            asked.append((able, findings))
+        else:
+            ready.append(able)
+    if ready:
+        await active.commit([_started(active, able.call) for able in ready])
+    await run_all(
+        *(_run(active, settings, able) for able in ready),
+        *(_ask_first(active, settings, able, findings) for able, findings in asked),
+    )
+
+
+def _started(active: ActiveSession, call: ToolCall) -> ToolStarted:
+    """The event that the call may act from now on. A repeatable call that was cut off counts its attempts."""
+    before = sum(
+        isinstance(entry.event, ToolStarted) and entry.event.call_id == call.id for entry in active.entries[-200:]
+    )
+    return ToolStarted(turn_id=_turn_id(active), call_id=call.id, name=call.name, attempt=before + 1)
+
+
+def _scene(active: ActiveSession, settings: ToolCallSettings, call: ToolCall) -> ToolContext:
+    return ToolContext(
+        session_id=active.id,
+        turn_id=_turn_id(active),
+        call_id=call.id,
+        workdir=settings.workdir(),
+        files=settings.files,
+        host=SessionHost(active, call, HostSettings(settings.approvals, settings.approval_seconds, settings.model)),
+        checkpoint=active.turn.checkpoint(call.id),
+    )
+
+
+async def _ask_first(
+    active: ActiveSession, settings: ToolCallSettings, able: ParsedCall, findings: tuple[Finding, ...]
+) -> None:
+    """Run the call only if a person, or a rule that a person made, allows it."""
+    try:
+        asked = await approval.propose(active, able.call, able.tool, able.arguments, findings, able.scene)
+    except Invalid as e:
+        await _end(active, able.call, "failed", ToolOutput.say(str(e), ok=False))
+        return
+    decision = await approval.decide(active, asked, policy=settings.approvals, seconds=settings.approval_seconds)
+    if not decision.allowed:
+        await _end(active, able.call, "denied", ToolOutput.say(decision.why, ok=False))
+        return
+    await active.commit([*decision.events, _started(active, able.call)])
+    scene = msgspec.structs.replace(able.scene, approved=decision.preview_digest)
+    await _run(active, settings, msgspec.structs.replace(able, scene=scene))
+
+
+async def _run(active: ActiveSession, settings: ToolCallSettings, able: ParsedCall) -> None:
+    """Run the tool and commit its result."""
+    call = able.call
+    began = active.services.clock.monotonic()
+    output = await _output(settings, able)
+    millis = int((active.services.clock.monotonic() - began) * 1000)
+    await _end(active, call, "ok" if output.ok else "failed", output, millis=millis)
+
+
+async def _output(settings: ToolCallSettings, able: ParsedCall) -> ToolOutput:
+    """The output of the tool. Every failure becomes output, too."""
+    name = able.call.name
+    try:
+        able.scene.workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as e:
+        return ToolOutput.say(f"the working directory {able.scene.workdir} cannot be created: {e.strerror}", ok=False)
+    try:
+        async with asyncio.timeout(settings.step_seconds):
+            return await able.tool.run(able.arguments, able.scene)
+    except TimeoutError:
+        return ToolOutput.say(f"{name} was stopped: it took longer than {settings.step_seconds:.0f} s.", ok=False)
+    except HoldfastError as e:
+        return ToolOutput.say(f"{name} failed: {e}", ok=False)
+    except Exception as e:
+        log.exception("tool %s raised an exception in session %s", name, able.scene.session_id)
+        return ToolOutput.say(f"{name} raised an exception: {type(e).__name__}: {e}", ok=False)
+
+
+async def _end(active: ActiveSession, call: ToolCall, outcome: Outcome, output: ToolOutput, *, millis: int = 0) -> None:
+    parts = tuple(_shortened(part) for part in output.parts) or (Text("(no output)"),)
+    turn_id, at = _turn_id(active), active.services.clock.now()
+    ended = ToolEnded(turn_id=turn_id, call_id=call.id, name=call.name, outcome=outcome, parts=parts, millis=millis)
+    await active.commit([ended], lambda tx: approvals.withdraw_call(tx, active.id, turn_id, call.id, at=at))
+
+
+def _shortened(part: Content) -> Content:
+    if not isinstance(part, Text) or len(part.text) <= MAX_TEXT:
+        return part
+    return Text(omit_middle(part.text, MAX_TEXT, MAX_TEXT // 2))
+
+
+def _turn_id(active: ActiveSession) -> str:
+    assert active.turn.id is not None, "calls are run only within a turn"
+    return active.turn.id

@@ -1,0 +1,1 @@
+"""Messaging platforms, one module each, and the registry that opens them."""

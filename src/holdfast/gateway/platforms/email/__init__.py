@@ -1,0 +1,1 @@
+"""E-mail as a messaging platform: IMAP in, SMTP out."""

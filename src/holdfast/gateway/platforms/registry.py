@@ -1,0 +1,37 @@
+"""The list of platforms. Each is imported when it is used."""
+
+from collections.abc import Mapping
+from importlib import import_module
+
+from holdfast.gateway.port import Connect
+from holdfast.model.errors import Invalid
+
+KINDS = {
+    "webhook": "",
+    "email": "email",
+    "telegram": "telegram",
+    "matrix": "matrix",
+    "slack": "slack",
+    "discord": "discord",
+    "dingtalk": "dingtalk",
+    "qq": "qq",
+}
+"""Each kind, and the extra that installs its client library."""
+MODULES = {"email": "email.platform"}
+"""The module of a kind, if it differs from the name of the kind."""
+
+
+def connect(kind: str, others: Mapping[str, Connect] | None = None) -> Connect:
+    """Return the function that opens a platform of this kind. Raises Invalid if it is unknown or its library is missing."""
+    if others is not None and kind in others:
+        return others[kind]
+    if kind not in KINDS:
+        raise Invalid(f"unknown platform {kind!r}; known: {', '.join(KINDS)}")
+    try:
+        module = import_module(f"holdfast.gateway.platforms.{MODULES.get(kind, kind)}")
+    except ModuleNotFoundError as e:
+        if e.name is not None and e.name.startswith("holdfast"):
+            raise
+        raise Invalid(f"[gateway.{kind}] needs the extra {KINDS[kind]!r}: pip install 'holdfast[{KINDS[kind]}]'") from e
+    opened: Connect = module.connect
+    return opened

@@ -1,0 +1,152 @@
+"""Sessions, their messages and events, and search results."""
+
+from typing import TYPE_CHECKING, Literal, Self, cast
+
+import msgspec
+
+from holdfast.interop.serialization import Document, Json, format_time
+from holdfast.model.entry import Entry
+from holdfast.model.event import Source
+from holdfast.model.message import Message, Reasoning, Text, ToolCall, ToolResult, text_of
+from holdfast.model.session import Session, State
+from holdfast.model.times import iso
+
+if TYPE_CHECKING:
+    from holdfast.store.repos.session_list import SessionPage
+    from holdfast.store.search.index import SearchHit
+
+
+class SessionResponse(Document, frozen=True):
+    id: str
+    title: str | None
+    source: Source
+    channel: str | None
+    model: str
+    created_at: str
+    updated_at: str
+    ended_at: str | None
+    end_reason: str | None
+    state: State
+    epoch: int
+    seq: int
+    hash: str
+    message_count: int
+    turn_count: int
+    tokens_in: int
+    tokens_out: int
+    parent_id: str | None
+    worker_id: str | None
+    last_heartbeat_at: str | None
+    preview: str
+    side_of: str | None
+    pinned: bool
+    trashed_at: str | None
+
+    @classmethod
+    def from_session(cls, session: Session) -> Self:
+        summary = session.summary
+        return cls(
+            id=session.id,
+            title=summary.title,
+            source=cast("Source", summary.source),
+            channel=summary.channel,
+            model=summary.model,
+            created_at=iso(summary.created_at),
+            updated_at=iso(summary.updated_at),
+            ended_at=format_time(summary.ended_at),
+            end_reason=summary.end_reason,
+            state=session.state,
+            epoch=summary.epoch,
+            seq=session.seq,
+            hash=session.hash,
+            message_count=summary.message_count,
+            turn_count=summary.turn_count,
+            tokens_in=summary.tokens_in,
+            tokens_out=summary.tokens_out,
+            parent_id=summary.parent_id,
+            worker_id=session.worker_id,
+            last_heartbeat_at=format_time(session.last_heartbeat_at),
+            preview=summary.preview,
+            side_of=summary.side_of,
+            pinned=bool(summary.pinned),
+            trashed_at=format_time(summary.trashed_at),
+        )
+
+
+class SessionListResponse(Document, frozen=True):
+    sessions: list[SessionResponse]
+    next: str | None
+
+    @classmethod
+    def from_page(cls, page: "SessionPage") -> Self:
+        return cls([SessionResponse.from_session(one) for one in page.sessions], page.next)
+
+
+class MessageItem(Document, frozen=True, omit_defaults=True):
+    """A message. `content` is text, or the parts if some are not text; calls have OpenAI's format."""
+
+    seq: int
+    role: Literal["user", "assistant", "tool"]
+    content: str | list[Json]
+    tool_calls: list[Json]
+    tool_call_id: str | None
+    partial: bool
+    at: str
+    turn_id: str
+    reasoning: str = ""
+    outcome: str = ""
+
+    @classmethod
+    def from_message(cls, said: Message) -> Self:
+        result = next((part for part in reversed(said.parts) if isinstance(part, ToolResult)), None)
+        return cls(
+            seq=said.seq,
+            role=said.role,
+            content=_content(said),
+            tool_calls=[_call(call) for call in said.tool_calls],
+            tool_call_id=None if result is None else result.call_id,
+            partial=said.partial,
+            at=iso(said.at),
+            turn_id=said.turn_id,
+            reasoning="".join(part.text for part in said.parts if isinstance(part, Reasoning)),
+            outcome="" if result is None else result.outcome,
+        )
+
+
+def _content(said: Message) -> str | list[Json]:
+    parts = [inner for part in said.parts for inner in (part.parts if isinstance(part, ToolResult) else (part,))]
+    shown = [part for part in parts if not isinstance(part, Reasoning | ToolCall)]
+    if all(isinstance(part, Text) for part in shown):
+        return text_of(said.parts)
+    return [msgspec.to_builtins(part) for part in shown]
+
+
+def _call(call: ToolCall) -> Json:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+class EventItem(Document, frozen=True):
+    seq: int
+    kind: str
+    at: str
+    hash: str
+    body: Json
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> Self:
+        return cls(entry.seq, entry.kind, iso(entry.at), entry.hash, msgspec.to_builtins(entry.event))
+
+
+class SearchHitItem(Document, frozen=True):
+    session_id: str
+    title: str | None
+    seq: int
+    at: str
+    kind: str
+    snippet: str
+    marks: list[list[int]]
+
+    @classmethod
+    def from_hit(cls, hit: "SearchHit", title: str | None) -> Self:
+        marks = [list(mark) for mark in hit.marks]
+        return cls(hit.session_id, title, hit.seq, iso(hit.at), hit.kind, hit.snippet, marks)

@@ -1,0 +1,1 @@
+"""Imports sessions: Holdfast's own exports and the logs of other agents."""

@@ -1,0 +1,1 @@
+"""Readers of other agents' session files, one module per program."""

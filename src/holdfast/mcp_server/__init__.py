@@ -1,0 +1,1 @@
+"""An MCP server: other programs list, search, read, open, send to and follow sessions."""

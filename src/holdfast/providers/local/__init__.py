@@ -1,0 +1,1 @@
+"""The embedded model, which runs on this machine without a server."""

@@ -1,0 +1,56 @@
+"""Routes a model request to the provider of its model, with retries and fallbacks."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+from holdfast.model.errors import Invalid
+from holdfast.model.provider import Delta, ModelReply, ModelRequest, Provider, Retrying, StreamRestarted
+from holdfast.providers import registry
+from holdfast.providers.retry import Candidate, ask_with_retries
+from holdfast.settings import Settings
+
+
+class ModelRouter:
+    """The providers in use, each created when it is first called."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._providers: dict[str, Provider] = {}
+
+    def candidate(self, setting: str) -> Candidate:
+        name, model = registry.parse(setting)
+        provider = self._providers.get(name)
+        if provider is None:
+            access = self._settings.access(name)  # type: ignore[arg-type] # parse has checked the name
+            key = access.api_key.reveal() if access.api_key else ""
+            folder = self._settings.home / "models"
+            provider = registry.create_provider(name, api_key=key, base_url=access.base_url, models_dir=folder)
+            self._providers[name] = provider
+        return Candidate(provider, model)
+
+    def ask(self, request: ModelRequest) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
+        """Call the request's model, written as `provider:name`, and its fallbacks."""
+        return self._ask(request, *self._settings.fallback_models)
+
+    def ask_alone(self, request: ModelRequest) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
+        """As `ask`, without fallbacks."""
+        return self._ask(request)
+
+    def _ask(
+        self, request: ModelRequest, *others: str
+    ) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
+        candidates = [self.candidate(name) for name in dict.fromkeys((request.model, *others))]
+        return ask_with_retries(candidates, request, sleep=asyncio.sleep, chance=random.random)
+
+    def window(self, setting: str) -> int | None:
+        """How many tokens the model's context holds; None if unknown."""
+        try:
+            candidate = self.candidate(setting)
+        except Invalid:  # a session may name a model that this release does not know; `ask` reports it
+            return None
+        return candidate.provider.window(candidate.model)
+
+    async def close(self) -> None:
+        for provider in self._providers.values():
+            await provider.close()

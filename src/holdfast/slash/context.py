@@ -1,0 +1,97 @@
+"""The port between slash commands and the interface in which a user types them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from holdfast.engine.admission.rewind import Rewind
+from holdfast.engine.engine import Engine
+from holdfast.model.errors import Invalid
+from holdfast.model.message import Content
+from holdfast.settings import Settings
+from holdfast.store.repos.input_queue import Mode
+
+if TYPE_CHECKING:
+    from holdfast.store.search.index import SearchIndex
+
+
+class CommandChoice(msgspec.Struct, frozen=True):
+    """One option of a choice; `label` is one line."""
+
+    value: str
+    label: str
+
+
+class RunningProcess(msgspec.Struct, frozen=True):
+    """A background process of the session, described in one line."""
+
+    id: str
+    line: str
+
+
+Preview = Callable[[str], Awaitable[str]]
+"""Loads the preview of an option."""
+
+
+class CommandContext(Protocol):
+    """The session a command acts on, and the ways to show text, ask the user and switch sessions."""
+
+    engine: Engine
+    settings: Settings
+    workdir: Path
+    session_id: str | None
+    """None until the first message: it creates the session."""
+    user: str
+    """The user, on platforms with several; empty at a terminal."""
+    busy: Mode
+    """What happens to a message that arrives during a turn."""
+
+    def show(self, text: str) -> None:
+        """Show lines to the user. They are not part of the session."""
+
+    def confirm(self, text: str) -> None:
+        """Confirm what a command has done. An interface that shows the session's events may leave it to them."""
+
+    async def choose(
+        self, question: str, options: Sequence[CommandChoice], preview: Preview | None = None
+    ) -> str | None:
+        """Let the user choose; None if nothing was chosen, or if this interface cannot ask."""
+
+    async def require_idle(self) -> None:
+        """Raise Busy while a turn runs here. For commands that create something before they switch sessions."""
+
+    async def switch_session(self, session_id: str | None, *, title: str | None = None) -> None:
+        """Leave the current session and open another one; None opens a new one, optionally with a title.
+
+        Raises Busy while a turn runs here, or the error that prevents opening the other session; then nothing has changed.
+        """
+
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
+        """Send a message in the current session, as if typed; `instead` rewinds in the same transaction."""
+
+    async def change_model(self, name: str) -> bool:
+        """Change the model; False if that happens after the running turn. Raises Invalid for a malformed name."""
+
+    def prefill_input(self, text: str) -> bool:
+        """Put a text into the input line for editing; False if there is no input line."""
+
+    async def search_index(self) -> "SearchIndex":
+        """The search index."""
+
+    async def processes(self) -> Sequence[RunningProcess]:
+        """The background processes of the session."""
+
+    async def kill(self, process_id: str) -> str:
+        """Stop a process; returns a sentence about the result."""
+
+    def quit(self) -> None:
+        """Close the interface once the running turn has ended."""
+
+
+def require_session(context: CommandContext) -> str:
+    """The current session. Raises Invalid before the first message."""
+    if context.session_id is None:
+        raise Invalid("no session yet; your first message creates it")
+    return context.session_id

@@ -1,0 +1,124 @@
+"""Slash commands about the current session: title, status, model, processes."""
+
+from typing import get_args
+
+from holdfast.clock import format_local_time
+from holdfast.engine import explain
+from holdfast.engine.explain import Explanation
+from holdfast.model.errors import Invalid
+from holdfast.model.sanitize import visible
+from holdfast.model.text import counted
+from holdfast.process_lookup import current_identity
+from holdfast.slash.context import CommandContext, require_session
+from holdfast.slash.format import decision_line
+from holdfast.store.database import Transaction
+from holdfast.store.repos import sessions
+from holdfast.store.repos.input_queue import Mode
+
+MODES = tuple(mode for mode in get_args(Mode) if mode != "stop")
+MODE_HELP = {
+    "queue": "is sent when the turn has ended",
+    "steer": "joins the turn at its next step",
+    "interrupt": "stops the turn and is sent at once",
+}
+
+
+async def title(context: CommandContext, rest: str) -> None:
+    """Show or set the title. A title shared by several sessions refers to the most recent one."""
+    session_id = require_session(context)
+    database = context.engine.services.database
+    if not rest:
+        session = await database.read(sessions.get, session_id)
+        context.show(f"Title: {session.summary.title or 'none; set one with /title TITLE'}")
+        return
+    session = await context.engine.actions.rename(session_id, rest)
+    found = await database.read(sessions.resolve, session.summary.title or "")
+    context.confirm(f"Title set to {session.summary.title!r}.")
+    if found.by == "title" and found.others:
+        context.show(f"! {counted(found.others, 'other session')} with this title; it refers to the most recent one.")
+
+
+async def status(context: CommandContext, rest: str) -> None:
+    session = await context.engine.services.database.read(sessions.get, require_session(context))
+    summary = session.summary
+    facts = [
+        ("session", session.id),
+        ("title", summary.title or "none"),
+        ("state", session.state),
+        ("model", summary.model),
+        ("messages", f"{summary.message_count} in {counted(summary.turn_count, 'turn')}, events up to {session.seq}"),
+        ("epoch", str(summary.epoch)),
+        ("tokens", f"{summary.tokens_in:,} in, {summary.tokens_out:,} out"),
+        ("owner", session.owner_worker or "none"),
+        ("message during a turn", f"{context.busy} ({MODE_HELP[context.busy]})"),
+        ("created", format_local_time(summary.created_at)),
+        ("hash", session.hash[:16]),
+    ]
+    running = await context.processes()
+    facts += [("processes", str(len(running)))] if running else []
+    reset = await context.engine.resets.outlook(session)
+    facts += [("reset", reset)] if reset else []
+    context.show("\n".join(f"{name + ':':<22} {value}" for name, value in facts))
+
+
+async def why(context: CommandContext, rest: str) -> None:
+    session_id, known = require_session(context), context.engine.explain
+
+    def work(tx: Transaction) -> Explanation:
+        return explain.why(tx, sessions.get(tx, session_id), known, current_identity())
+
+    found = await context.engine.services.database.read(work)
+    lines = [found.headline, f"owner: {_owner(found)}", *map(decision_line, found.decisions)]
+    lines += [f"process {one.id}: {one.line}" for one in await context.processes()]
+    lines += [f"reset: {found.reset}"] if found.reset else []
+    context.show(visible("\n".join([*lines, f"next: {found.next}"])))
+
+
+def _owner(found: Explanation) -> str:
+    if found.owner is None or found.verdict is None:
+        return "none"
+    return f"{found.owner.id} ({found.owner.whereabouts}), {found.verdict.state}"
+
+
+async def model(context: CommandContext, rest: str) -> None:
+    current = ""
+    if context.session_id is not None:
+        current = (await context.engine.services.database.read(sessions.get, context.session_id)).summary.model
+    if not rest:
+        context.show(f"Model: {current or context.settings.model}. Change it with /model PROVIDER:NAME.")
+    elif rest == current:
+        context.show(f"The model is already {rest}.")
+    elif await context.change_model(rest):
+        context.confirm(f"Model changed to {rest}.")
+    else:
+        context.show(f"The running turn keeps {current}; later messages use {rest}.")
+
+
+async def busy(context: CommandContext, rest: str) -> None:
+    if rest and rest not in MODES:
+        raise Invalid(f"unknown mode {rest!r}; use {', '.join(MODES[:-1])} or {MODES[-1]}")
+    if rest:
+        context.busy = rest  # type: ignore[assignment] # it is one of the modes
+    lines = [f"{'*' if mode == context.busy else ' '} {mode:<10} {MODE_HELP[mode]}" for mode in MODES]
+    context.show("\n".join(["A message typed during a turn:", *lines]))
+
+
+async def ps(context: CommandContext, rest: str) -> None:
+    everything = [] if context.engine.processes is None else await context.engine.processes.list()
+    lines = [f"{one.id}  {one.line}" for one in await context.processes()]
+    others = sum(one.session_id != context.session_id for one in everything)
+    lines += [f"({others} more in other sessions; see 'holdfast ps')"] if others else []
+    context.show("\n".join(lines) or "No background processes.")
+
+
+async def kill(context: CommandContext, rest: str) -> None:
+    """Stop a process of the session, given by its id or a unique prefix."""
+    if not rest:
+        raise Invalid("ID is missing: use /kill ID; /ps lists the processes")
+    running = [one.id for one in await context.processes()]
+    matches = [rest] if rest in running else [one for one in running if one.startswith(rest)]
+    if not matches:
+        raise Invalid(f"this session has no background process {rest!r}; /ps lists them")
+    if len(matches) > 1:
+        raise Invalid(f"{rest!r} is ambiguous: {', '.join(matches)}")
+    context.show(await context.kill(matches[0]))

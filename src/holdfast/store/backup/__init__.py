@@ -1,0 +1,1 @@
+"""Backup, restore, and copying a store from one database to another."""

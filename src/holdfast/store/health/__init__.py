@@ -1,0 +1,1 @@
+"""Health checks of a store, and whether it was found damaged."""

@@ -1,0 +1,1 @@
+"""Repositories: plain functions on a transaction, one module per table or per kind of query."""

@@ -1,0 +1,240 @@
+"""Replaces files atomically, so that a crash leaves the old text or the new, and reports what changed."""
+
+import asyncio
+import contextlib
+import difflib
+import os
+import re
+import secrets
+import stat
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from holdfast.model.errors import Invalid
+from holdfast.model.finding import Finding
+from holdfast.model.text import counted
+from holdfast.model.tool import Preview, ToolContext, ToolOutput
+from holdfast.store import durable_file
+from holdfast.tasks import run_to_completion
+from holdfast.tools.home_guard import check_write, find_write_risks
+from holdfast.tools.paths import display_path, resolve, stat_file
+from holdfast.tools.safe_open import open_directory_verified, open_verified
+
+DIFF_LINES = 200
+DIFF_CHARS = 12_000
+COMPARED_LINES = 2_000
+"""Longer changes are counted, not compared: the time of a comparison grows with the square of the lines."""
+
+LINES = re.compile(r"[^\n]*\n|[^\n]+")
+
+MAX_READ_BYTES = 50 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+class FileChange(msgspec.Struct, frozen=True):
+    """The new content of a file. `old` is None if the present content cannot be shown as text."""
+
+    old: str | None
+    new: str
+    before: os.stat_result | None
+    """The status of the file that is replaced; None for a new one."""
+    report: str
+    """The tool result after the change."""
+
+    def preview(self, name: str) -> str:
+        """The whole change, for a person to approve: a unified diff, or the content if there is nothing to compare it with."""
+        if self.before is None:
+            return f"new file {name}\n{_as_added_lines(self.new)}"
+        if self.old is None:
+            return f"{name} is replaced ({self.before.st_size:,} bytes that are not text). New content:\n{_as_added_lines(self.new)}"
+        return full_diff(self.old, self.new, name)
+
+
+class FileEditor:
+    """Changes files, one writer at a time per file, so that concurrent calls do not overwrite each other."""
+
+    def __init__(self, *, home: Path | None = None) -> None:
+        self._home = home
+        self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+
+    @contextlib.asynccontextmanager
+    async def lock(self, path: Path) -> AsyncIterator[Path]:
+        """Lock the file that the path resolves to."""
+        real = Path(await asyncio.to_thread(os.path.realpath, path))
+        async with self._locks.setdefault(real, asyncio.Lock()):
+            yield real
+
+    def risk(self, path: str, context: ToolContext) -> tuple[Finding, ...]:
+        """Why changing this file needs approval."""
+        return find_write_risks(path, context, self._home)
+
+    async def change(
+        self, named: str, context: ToolContext, plan: Callable[[Path, str], FileChange], *, action: str
+    ) -> ToolOutput:
+        """Make the change that `plan` returns for the real path and the displayed name, under the lock and to completion.
+
+        A path that needed no approval must not resolve to a file that needs it. An approved change is made only if it
+        is still the one that was shown.
+        """
+        try:
+            path = resolve(named, context.workdir)
+            async with self.lock(path) as real:
+                check_write(named, real, context, self._home)
+                return await run_in_thread(
+                    lambda: _apply(plan(real, display_path(path, context.workdir)), real, context)
+                )
+        except Invalid as e:
+            return ToolOutput.say(str(e), ok=False)
+        except OSError as e:
+            return ToolOutput.say(f"{named} could not be {action}: {e.strerror}", ok=False)
+
+    async def preview(self, named: str, context: ToolContext, plan: Callable[[Path, str], FileChange]) -> Preview:
+        """The change as it would be made now. Raises Invalid if it would fail."""
+        path = resolve(named, context.workdir)
+
+        def plan_now() -> Preview:
+            real = Path(os.path.realpath(path))
+            return Preview(text=plan(real, display_path(path, context.workdir)).preview(str(real)))
+
+        try:
+            return await asyncio.to_thread(plan_now)
+        except OSError as e:
+            raise Invalid(f"{named} cannot be read: {e.strerror}") from e
+
+
+def _apply(change: FileChange, path: Path, context: ToolContext) -> ToolOutput:
+    if context.approved and context.approved != Preview(text=change.preview(str(path))).digest:
+        raise Invalid(f"{path} was modified after the change was approved; nothing was written. Read it again")
+    replace_file(path, change.new, change.before)
+    return ToolOutput.say(change.report)
+
+
+async def run_in_thread(work: Callable[[], T]) -> T:
+    """Run it in a thread; a cancellation takes effect only when it has finished."""
+    return await run_to_completion(asyncio.to_thread(work))
+
+
+def read_text(path: Path) -> tuple[str, os.stat_result]:
+    """The whole text and the status of the file. Bytes that are not UTF-8 are unchanged when written back."""
+    status = stat_file(path)
+    if status.st_size > MAX_READ_BYTES:
+        raise Invalid(f"{path} has {status.st_size:,} bytes, which is too large to edit; use a program in the terminal")
+    with open_verified(path) as file:
+        data = file.read()
+    if b"\0" in data:
+        raise Invalid(f"{path} is a binary file")
+    return data.decode("utf-8", "surrogateescape"), status
+
+
+def replace_file(path: Path, text: str, before: os.stat_result | None) -> None:
+    """Replace the file, which had the status `before` (None: no file), by the text; mode and owner are kept.
+
+    Durable when it returns. Raises Invalid if the file has changed since, and OSError.
+    """
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as e:
+        raise Invalid(f"the text cannot be written: {e}") from e
+    durable_file.make_folders(path.parent)
+    with open_directory_verified(path.parent) as folder:
+        temporary = f".holdfast-{secrets.token_hex(6)}.tmp"
+        try:
+            _write_new(temporary, folder, data, before)
+            _check_unchanged(path, folder, before)
+            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+    durable_file.sync_folder(path.parent)
+
+
+def _write_new(name: str, folder: int, data: bytes, before: os.stat_result | None) -> None:
+    """Write a new file in an open folder, with the mode and owner of the file that it will replace."""
+    mode = 0o666 if before is None else stat.S_IMODE(before.st_mode)
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder)
+    with os.fdopen(file, "wb") as stream:
+        if before is not None:
+            _keep_owner(file, before)
+            os.fchmod(file, mode)
+        stream.write(data)
+        stream.flush()
+        os.fsync(file)
+
+
+def _keep_owner(file: int, before: os.stat_result) -> None:
+    if os.geteuid() == 0:
+        os.fchown(file, before.st_uid, before.st_gid)
+
+
+def _check_unchanged(path: Path, folder: int, before: os.stat_result | None) -> None:
+    try:
+        now = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    signature = (now.st_ino, now.st_size, now.st_mtime_ns)
+    if before is None or signature != (before.st_ino, before.st_size, before.st_mtime_ns):
+        raise Invalid(f"{path} was changed by another program meanwhile; read it again")
+
+
+def short_diff(old: str, new: str, name: str) -> str:
+    """A unified diff, truncated."""
+    compared = _compare(old, new, name)
+    return compared if isinstance(compared, str) else _truncate(compared)
+
+
+def full_diff(old: str, new: str, name: str) -> str:
+    """A complete unified diff; for a change too large to compare, the whole new content."""
+    compared = _compare(old, new, name)
+    if isinstance(compared, list):
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in compared)
+    return compared if old == new else f"{name}: {compared}. New content:\n{_as_added_lines(new)}"
+
+
+def _as_added_lines(text: str) -> str:
+    return "".join(
+        f"+{line}" if line.endswith("\n") else f"+{line}\n\\ No newline at end of file\n"
+        for line in LINES.findall(text)
+    )
+
+
+def _compare(old: str, new: str, name: str) -> list[str] | str:
+    """The lines of a unified diff; a sentence if nothing changed or too much to compare."""
+    before, after = LINES.findall(old), LINES.findall(new)
+    start = _common_prefix(before, after)
+    stop = _common_prefix(before[start:][::-1], after[start:][::-1])
+    gone, come = len(before) - start - stop, len(after) - start - stop
+    if gone == come == 0:
+        return "nothing changed"
+    if max(gone, come) > COMPARED_LINES:
+        return f"{counted(gone, 'line')} from line {start + 1:,} on replaced by {counted(come, 'line')}"
+    # Only the part that differs is compared, with the usual three lines around it.
+    first, beyond = max(0, start - 3), min(3, stop) - stop
+    old_part, new_part = before[first : len(before) + beyond], after[first : len(after) + beyond]
+    lines = list(difflib.unified_diff(old_part, new_part, name, name))
+    return [_shift_hunk(line, first) if line.startswith("@@") else line for line in lines]
+
+
+def _common_prefix(left: list[str], right: list[str]) -> int:
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(left), len(right)))
+
+
+def _shift_hunk(hunk: str, lines: int) -> str:
+    """The hunk header with line numbers counted from the start of the file, not of the part."""
+    marks = []
+    for mark in hunk.split()[1:3]:
+        number, comma, count = mark[1:].partition(",")
+        marks.append(f"{mark[0]}{int(number) + lines}{comma}{count}")
+    return f"@@ {' '.join(marks)} @@\n"
+
+
+def _truncate(lines: list[str]) -> str:
+    text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines[:DIFF_LINES])
+    left_out = len(lines) > DIFF_LINES or len(text) > DIFF_CHARS
+    return text[:DIFF_CHARS] + ("\n[… the rest of the diff is omitted]" if left_out else "")

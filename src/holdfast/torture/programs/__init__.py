@@ -1,0 +1,1 @@
+"""The programs that trials start as real processes and kill."""

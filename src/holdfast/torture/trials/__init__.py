@@ -1,0 +1,1 @@
+"""The trials of `holdfast torture`, one module each."""

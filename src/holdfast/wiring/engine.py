@@ -1,0 +1,290 @@
+"""Builds an engine from the settings: models, tools and limits."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC
+from functools import cache, partial
+from pathlib import Path
+
+import holdfast
+from holdfast.clock import load_zone
+from holdfast.engine.auto_titles import Titles
+from holdfast.engine.compaction.compact import CompactionSettings
+from holdfast.engine.compaction.summarize import SummaryAuthor
+from holdfast.engine.context.budget import DEFAULT_WINDOW
+from holdfast.engine.engine import Engine
+from holdfast.engine.explain import ExplainSettings
+from holdfast.engine.liveness import self_fence
+from holdfast.engine.liveness.dead_workers import DeadWorkers
+from holdfast.engine.liveness.heartbeat import Heartbeat
+from holdfast.engine.liveness.janitor import Janitor, JanitorSettings, SweepAction, SweepStep
+from holdfast.engine.liveness.ownership import OwnedSessions
+from holdfast.engine.liveness.self_fence import SelfFence
+from holdfast.engine.reset.policy import ResetPolicies, ResetPolicy
+from holdfast.engine.reset.reset import Resets
+from holdfast.engine.scheduler import Prepare, Scheduler
+from holdfast.engine.services import EngineServices
+from holdfast.engine.streaming.bus import Bus
+from holdfast.engine.turn.loop import TurnSettings
+from holdfast.engine.turn.model_call import ModelCallSettings
+from holdfast.model.event import Event
+from holdfast.model.ids import WORKER, Ids
+from holdfast.model.secret_names import without_secrets
+from holdfast.model.session import Session
+from holdfast.model.times import Clock
+from holdfast.process_lookup import current_identity
+from holdfast.processes.foreground import ForegroundCommands
+from holdfast.processes.registry import ProcessChange, ProcessRegistry, open_registry
+from holdfast.providers import registry as choose
+from holdfast.providers.router import ModelRouter
+from holdfast.settings import ResetRule, Settings
+from holdfast.store.database import Database
+from holdfast.store.repos import workers
+from holdfast.store.server_clock import READ_SECONDS, LocalClock, ServerClock, open_clock
+from holdfast.supervisor import BackgroundTask, Supervisor
+from holdfast.tools.toolbox import Toolbox
+from holdfast.wiring.tools import open_toolbox, tool_call_settings
+
+SYSTEM_PROMPT = Path(__file__).parents[1] / "engine" / "context" / "system.md"
+NO_TITLE_PROVIDERS = ("local", "scripted")
+"""Providers whose models write poor titles: their sessions are titled with the first words."""
+LOCAL_SUMMARY_WINDOW = 2_048
+"""Tokens that a local model on a busy CPU can summarise well within the time limit."""
+MIN_SECRET = 8
+"""Shorter secrets match too many other texts by chance."""
+
+
+def compaction_settings(settings: Settings, router: ModelRouter, model: str) -> CompactionSettings:
+    """How the contexts of a model's sessions are compacted."""
+    given = settings.context
+    authors = (given.summary_model or model, model, *settings.fallback_models)
+
+    def author_window(name: str) -> int:
+        """How much a model that writes a summary is given to read at once."""
+        window = (given.window if name == model else None) or router.window(name) or DEFAULT_WINDOW
+        return min(window, LOCAL_SUMMARY_WINDOW) if name.startswith("local:") else window
+
+    return CompactionSettings(
+        window=given.window or router.window(model) or DEFAULT_WINDOW,
+        compact_at=given.compact_at,
+        keep_last=given.keep_last,
+        author=SummaryAuthor(
+            models=tuple(dict.fromkeys(authors)),
+            ask=router.ask_alone,
+            window_of=author_window,
+            timeout_seconds=given.summary_timeout_seconds,
+            on_failure=given.on_summary_failure,
+        ),
+    )
+
+
+@asynccontextmanager
+async def open_engine(
+    database: Database,
+    settings: Settings,
+    environment: Mapping[str, str],
+    *,
+    kind: str,
+    sweeps: bool = False,
+    attended: bool = False,
+    leaves_queue: bool = False,
+    supervisor: Supervisor | None = None,
+) -> AsyncIterator[Engine]:
+    """Open an engine, registered in the store as a worker of that kind until it is closed.
+
+    With `attended`, a person answers questions in place, so they have no time limit. With `leaves_queue`, the engine
+    runs only its own turns, and leaves input that others have queued.
+    """
+    clock = await open_clock(database)
+    ids = Ids(clock.now)
+    ours = current_identity()
+    services = EngineServices(database, clock, ids, Bus(), ids.make(WORKER), ours)
+    await database.write(workers.register, services.worker_id, kind, ours, version=holdfast.__version__, at=clock.now())
+    models = ModelRouter(settings)
+    environment = _without_secrets(settings, environment)
+    registry = open_registry(database, settings, without_secrets(environment), clock=clock, ours=ours)
+    foreground = ForegroundCommands(database, registry, settings.home, ours)
+    async with open_toolbox(
+        database, settings, environment, registry, foreground, context_window(settings, settings.model)
+    ) as toolbox:
+        prepare = _prepare_turns(settings, models, toolbox, attended=attended)
+        scheduler = Scheduler(services, prepare, adopt=foreground.adopt)
+        engine = _build_engine(
+            services,
+            scheduler,
+            settings,
+            models,
+            registry,
+            environment.get("TZ", ""),
+            supervisor,
+            leaves_queue=leaves_queue,
+        )
+        try:
+            async with _running(engine, scheduler, registry, settings, clock, sweeps=sweeps):
+                yield engine
+        finally:
+            await models.close()
+
+
+def _build_engine(
+    services: EngineServices,
+    scheduler: Scheduler,
+    settings: Settings,
+    models: ModelRouter,
+    registry: ProcessRegistry,
+    tz: str,
+    supervisor: Supervisor | None,
+    *,
+    leaves_queue: bool,
+) -> Engine:
+    """Build the engine with its resets, titles and explanations. `tz` is the variable TZ."""
+    owned = OwnedSessions(services, DeadWorkers(services))
+    resets = Resets(
+        services,
+        owned,
+        reset_policies(settings, tz),
+        registry,
+        on_reset=settings.processes.on_reset,
+        home=settings.gateway.home_channel,
+    )
+    return Engine(
+        services,
+        scheduler,
+        settings.model,
+        supervisor=supervisor,
+        owned=owned,
+        resets=resets,
+        titles=Titles(services, models.ask, _titled_by_first_words) if settings.agent.titles else None,
+        processes=registry,
+        explain=explain_settings(settings, services.clock, tz),
+        sweep_steps=(_refresh_processes(registry), resets.sweep),
+        compaction=partial(compaction_settings, settings, models),
+        leaves_queue=leaves_queue,
+    )
+
+
+@asynccontextmanager
+async def _running(
+    engine: Engine,
+    scheduler: Scheduler,
+    registry: ProcessRegistry,
+    settings: Settings,
+    clock: LocalClock | ServerClock,
+    *,
+    sweeps: bool,
+) -> AsyncIterator[None]:
+    """Run the heartbeat and the background tasks of the engine during the block, and close the engine after it."""
+    services = engine.services
+    janitor = Janitor(services, services.identity, janitor_settings(settings), engine.take_up, engine.sweep_steps)
+    async with Heartbeat(
+        services, settings.liveness.heartbeat_seconds, engine.declare_dead, engine.supervisor
+    ) as heartbeat:
+        # The first turn reports processes that ended while no worker ran.
+        await registry.try_refresh()
+        fence = SelfFence(scheduler, heartbeat, _silence(settings), clock)
+        tasks = {
+            "processes": registry.as_task(),
+            "guard": BackgroundTask(fence.watch, self_fence.CHECK_SECONDS),
+            "session return": BackgroundTask(fence.release_leases, self_fence.CHECK_SECONDS),
+            "clock": BackgroundTask(clock.work, READ_SECONDS),
+        }
+        if sweeps:
+            tasks["janitor"] = janitor.as_task()
+        try:
+            async with engine.supervisor.running(tasks):
+                yield
+        finally:
+            await engine.close()
+
+
+def _silence(settings: Settings) -> float | None:
+    """Return how long a worker may fail to reach a shared store before it stops itself; None for a local store."""
+    return None if settings.store_path is not None else self_fence.limit(settings.liveness.stale_seconds)
+
+
+def _prepare_turns(settings: Settings, models: ModelRouter, toolbox: Toolbox, *, attended: bool) -> Prepare:
+    """Return the function that chooses the settings of a session's turns."""
+    system = settings.agent.system or SYSTEM_PROMPT.read_text("utf-8")
+
+    def prepare(session: Session, opened: Event) -> TurnSettings:
+        model = session.summary.model or settings.model
+        return TurnSettings(
+            ModelCallSettings(model, system, models.ask, settings.agent.step_seconds),
+            tool_call_settings(session, opened, toolbox, settings, models.ask, attended=attended),
+            settings.agent.max_steps,
+            settings.agent.turn_seconds,
+            compaction_settings(settings, models, model),
+        )
+
+    return prepare
+
+
+def _titled_by_first_words(model: str) -> bool:
+    """Return whether sessions of the model get their first words as the title."""
+    return choose.parse(model).provider in NO_TITLE_PROVIDERS
+
+
+def _without_secrets(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without variables that are configured as secret or contain a configured secret."""
+    names = {access.api_key_env for access in settings.models.values()}
+    secrets = [text for text in settings.secrets() if len(text) >= MIN_SECRET]
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in names and not any(secret in value for secret in secrets)
+    }
+
+
+def context_window(settings: Settings, model: str) -> int:
+    """Return the context window of sessions with that model in tokens."""
+    return compaction_settings(settings, ModelRouter(settings), model or settings.model).window
+
+
+def explain_settings(settings: Settings, clock: Clock, tz: str) -> ExplainSettings:
+    """Build the settings of session explanations. `tz` is the variable TZ."""
+    return ExplainSettings(
+        clock=clock,
+        idle_minutes=settings.api.idle_minutes,
+        compact_at=settings.context.compact_at,
+        window=cache(partial(context_window, settings)),
+        policies=reset_policies(settings, tz),
+    )
+
+
+def _refresh_processes(registry: ProcessRegistry) -> SweepStep:
+    """Return the sweep step that refreshes all processes."""
+
+    async def chore() -> list[SweepAction]:
+        return [
+            SweepAction(f"process {change.what}", session_id=change.process.session_id, evidence=_evidence(change))
+            for change in await registry.refresh()
+        ]
+
+    return chore
+
+
+def _evidence(change: ProcessChange) -> str:
+    return f"{change.process.id}: {change.evidence}"
+
+
+def reset_policies(settings: Settings, tz: str) -> ResetPolicies:
+    """Build the reset policy of each channel. `tz` is the variable TZ."""
+    every = settings.reset
+
+    def policy(rule: ResetRule) -> ResetPolicy:
+        mode = rule.mode or every.mode
+        # Only a daily reset has an hour, and time zones load slowly.
+        zone = load_zone(rule.timezone or every.timezone, tz) if mode in ("daily", "both") else UTC
+        return ResetPolicy(
+            mode,
+            rule.idle_minutes or every.idle_minutes,
+            every.at_hour if rule.at_hour is None else rule.at_hour,
+            zone,
+        )
+
+    return ResetPolicies(policy(ResetRule()), {name: policy(rule) for name, rule in every.channels.items()})
+
+
+def janitor_settings(settings: Settings) -> JanitorSettings:
+    """Build the settings of the janitor: sweep interval and heartbeat timeout."""
+    return JanitorSettings(settings.liveness.stale_seconds, settings.liveness.sweep_seconds, settings.api.idle_minutes)

@@ -1,0 +1,103 @@
+"""Build the toolbox: built-in tools, MCP tools, and the sandbox for commands."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from holdfast.engine.context.tokens import BYTES_PER_TOKEN
+from holdfast.engine.turn.call_host import CallModelSettings
+from holdfast.engine.turn.tool_call import ToolCallSettings
+from holdfast.model.event import Event, SessionOpened
+from holdfast.model.provider import AskModel
+from holdfast.model.session import Session
+from holdfast.processes.foreground import ForegroundCommands
+from holdfast.processes.registry import ProcessRegistry
+from holdfast.settings import Settings
+from holdfast.store.database import Database
+from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.process import ProcessTool
+from holdfast.tools.recall import PAGE_CHARS, RecallTool
+from holdfast.tools.sandbox import Sandbox, open_sandbox
+from holdfast.tools.send_file import SendFileTool
+from holdfast.tools.toolbox import Toolbox
+from holdfast.wiring.workdir import session_workdir
+
+logger = logging.getLogger(__name__)
+
+ATTENDED_SOURCES = ("gateway",)
+"""Sources whose users answer questions in place: there a question waits without a time limit."""
+
+
+def tool_call_settings(
+    session: Session, opened: Event, toolbox: Toolbox, settings: Settings, ask_model: AskModel, *, attended: bool
+) -> ToolCallSettings:
+    """Decide how the tool calls of a session run: approvals, time limits and directories."""
+    recorded = opened.workdir if isinstance(opened, SessionOpened) else None
+    attended = attended or session.summary.source in ATTENDED_SOURCES
+    return ToolCallSettings(
+        toolbox=toolbox,
+        approvals=settings.agent.approvals,
+        approval_seconds=None if attended else settings.agent.approval_seconds,
+        step_seconds=settings.agent.turn_seconds,
+        workdir=lambda: session_workdir(session, recorded, settings),
+        files=settings.home / "files" / session.id,
+        model=CallModelSettings(session.summary.model or settings.model, ask_model, settings.agent.step_seconds),
+    )
+
+
+def make_sandbox(settings: Settings, environment: Mapping[str, str]) -> Sandbox:
+    """Build the sandbox for terminal commands. Raises Unsupported if one is required and does not work."""
+    store = settings.store_path
+    files = () if store is None else (store, *(store.with_name(store.name + end) for end in ("-wal", "-shm")))
+    return open_sandbox(settings.terminal.sandbox, settings.home, environment, files)
+
+
+@asynccontextmanager
+async def open_toolbox(
+    database: Database,
+    settings: Settings,
+    environment: Mapping[str, str],
+    registry: ProcessRegistry,
+    foreground: ForegroundCommands,
+    window: int,
+) -> AsyncIterator[Toolbox]:
+    """Open the built-in tools and those of the configured MCP servers."""
+    sandbox = await asyncio.to_thread(make_sandbox, settings, environment)
+    if sandbox.program is None and settings.terminal.sandbox == "auto":
+        logger.info("the terminal runs without a sandbox: %s", sandbox.reason)
+    process = ProcessTool(registry, database, home=settings.home, sandbox=sandbox)
+    # A page takes at most a tenth of the window, so that it fits into an almost full context.
+    recall = RecallTool(database, min(PAGE_CHARS, window * BYTES_PER_TOKEN // 10))
+    send_file = SendFileTool(database, home=settings.home)
+    own = builtin_tools(
+        environment,
+        home=settings.home,
+        start_background=process.start,
+        recording=foreground.recording,
+        sandbox=sandbox,
+    )
+    tools = [*own, process, recall, send_file]
+    if not settings.mcp:
+        yield Toolbox(tools)
+        return
+    from holdfast.tools.mcp.server import McpServer
+    from holdfast.tools.mcp.servers import McpServers
+    from holdfast.tools.mcp.token_file import FOLDER
+
+    servers = [
+        McpServer(
+            name=name,
+            command=mcp.command,
+            url=mcp.url or "",
+            env={key: secret.reveal() for key, secret in mcp.env.items()},
+            headers={key: secret.reveal() for key, secret in mcp.headers.items()},
+            trust=mcp.trust,
+            oauth=mcp.oauth,
+        )
+        for name, mcp in settings.mcp.items()
+    ]
+    async with McpServers(servers, logs=settings.home / "logs", logins=settings.home / FOLDER) as connected:
+        for problem in connected.problems:
+            logger.warning("%s; its tools are unavailable", problem)
+        yield Toolbox([*tools, *connected.tools()])
