@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from holdfast.tasks import LateHelper, Tasks, running, wait_for_first
+from holdfast.tasks import LateHelper, Tasks, run_all, running, wait_for_first
 
 
 class Ended:
@@ -52,6 +52,41 @@ class TestRunning:
             await asyncio.sleep(0)
         assert outer.cancelled()
         assert work.is_over
+
+
+class TestRunAll:
+    async def test_it_returns_the_results_in_order(self) -> None:
+        async def work(number: int) -> int:
+            await asyncio.sleep(0)
+            return number
+
+        assert await run_all(work(1), work(2)) == [1, 2]
+
+    async def test_a_cancellation_propagates_only_after_the_slowest_has_ended(self) -> None:
+        began, released, is_over = asyncio.Event(), asyncio.Event(), False
+        quick = Ended()
+
+        async def slow() -> None:
+            nonlocal is_over
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await released.wait()
+                is_over = True
+
+        async with running(run_all(quick.work(), slow())) as (outer,):
+            await began.wait()
+            outer.cancel()
+            while not quick.is_over:
+                await asyncio.sleep(0)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not outer.done()
+            released.set()
+            await wait_for_first(outer)
+        assert outer.cancelled()
+        assert is_over
 
 
 class TestTasksOfAnObject:

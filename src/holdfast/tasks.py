@@ -16,10 +16,18 @@ Work = Coroutine[Any, Any, T]
 logger = logging.getLogger(__name__)
 
 
-async def run_all(*work: Work[object]) -> None:
-    """Run all of them. The first error or a cancellation stops the rest before it propagates."""
+async def run_all(*work: Work[T]) -> list[T]:
+    """Run all of them and return their results. The first error or a cancellation stops the rest before it propagates.
+
+    `asyncio.gather` instead propagates a cancellation as soon as the first of them has ended.
+    """
     async with running(*work) as tasks:
-        await asyncio.gather(*tasks)
+        if tasks:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done():
+                task.result()
+        return [task.result() for task in tasks]
 
 
 async def run_until_first(*work: Work[object]) -> None:

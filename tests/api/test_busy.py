@@ -83,11 +83,12 @@ def test_many_requests_to_one_session_are_all_answered(server: Server) -> None:
 
     async def go() -> list[httpx.Response]:
         async with httpx.AsyncClient(base_url=server.url, headers={"authorization": f"Bearer {KEY}"}, timeout=60) as c:
-            body = {"model": "holdfast", "messages": [{"role": "user", "content": "hello"}]}
-            return await asyncio.gather(*(c.post("/v1/chat/completions", json=body, headers=name) for _ in range(20)))
+            # Different words: the same ones again, after the first reply, would regenerate that reply.
+            bodies = [{"model": "holdfast", "messages": [{"role": "user", "content": f"hello {n}"}]} for n in range(20)]
+            return await asyncio.gather(*(c.post("/v1/chat/completions", json=body, headers=name) for body in bodies))
 
     replies = asyncio.run(go())
 
-    assert {text(reply) for reply in replies} == {"You said: hello"}
+    assert [text(reply) for reply in replies] == [f"You said: hello {n}" for n in range(20)]
     assert len({session(reply) for reply in replies}) == 1
     assert sorted(int(reply.headers["x-session-seq"]) for reply in replies) == [1 + 4 * n for n in range(1, 21)]

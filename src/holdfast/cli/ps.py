@@ -10,6 +10,7 @@ from holdfast.cli import context, render
 from holdfast.interop.documents.processes import ProcessItem, ProcessListResponse
 from holdfast.model.process import Process, ProcessVerdict, duration
 from holdfast.model.sanitize import one_line, visible
+from holdfast.tasks import run_all
 
 if TYPE_CHECKING:
     from holdfast.processes.registry import ProcessRegistry
@@ -108,7 +109,7 @@ def kill(*, process_ids: tuple[str, ...], as_json: bool) -> None:
 async def _kill(registry: "ProcessRegistry", process_ids: tuple[str, ...]) -> list[tuple[Process, ProcessVerdict]]:
     """Stop all of them, or none if one is unknown."""
     found = [await registry.get(process_id) for process_id in process_ids]
-    ended = await asyncio.gather(*(registry.stop(process, "stopped by the user") for process in found))
+    ended = await run_all(*(registry.stop(process, "stopped by the user") for process in found))
     return [(process, registry.classify(process)) for process in ended]
 
 

@@ -20,6 +20,7 @@ from holdfast.safe_fetch import is_loopback
 from holdfast.store.database import Database, Transaction
 from holdfast.store.repos import meta
 from holdfast.supervisor import BackgroundTask, Completed, Finished, ignore_cycle
+from holdfast.tasks import run_all
 
 if TYPE_CHECKING:
     import httpx2
@@ -130,9 +131,7 @@ class PeerPoller:
             await self._load()
             async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, follow_redirects=False) as client:
                 while True:
-                    await asyncio.gather(
-                        *(self._poll_peer(client, url) for url in self.peers if url not in self._problems)
-                    )
+                    await run_all(*(self._poll_peer(client, url) for url in self.peers if url not in self._problems))
                     await self._save(MINUTE)
                     completed()
                     await asyncio.sleep(self._seconds)

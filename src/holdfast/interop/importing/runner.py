@@ -1,6 +1,5 @@
 """Imports files and folders: detects the format of each file, imports its sessions and reports each outcome."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from holdfast.model.ids import SESSION, Ids
 from holdfast.model.times import Clock
 from holdfast.store.database import Database, Transaction
 from holdfast.store.repos.log_import import MergeResult
+from holdfast.tasks import run_all
 
 CONCURRENT_SESSIONS = 16
 """Sessions imported concurrently: enough that they share group commits."""
@@ -118,7 +118,7 @@ class ImportRun:
             yield item
 
     async def _import_batch(self, name: str, batch: list[ForeignSession]) -> list[tuple[ImportResult, float]]:
-        results = await asyncio.gather(*(self._import_foreign(name, session) for session in batch))
+        results = await run_all(*(self._import_foreign(name, session) for session in batch))
         return [(result, session.share) for result, session in zip(results, batch, strict=True)]
 
     async def _import_foreign(self, name: str, session: ForeignSession) -> ImportResult:

@@ -11,6 +11,7 @@ from holdfast.clock import SystemClock
 from holdfast.model.errors import LoginFailed, Unavailable
 from holdfast.model.times import Clock
 from holdfast.model.tool import Tool
+from holdfast.tasks import run_all
 from holdfast.tools.mcp.connection import describe_error
 from holdfast.tools.mcp.rejection import watched_login
 from holdfast.tools.mcp.resources import extra_tools, find_extras
@@ -83,7 +84,7 @@ class McpServers:
         if self._servers and importlib.util.find_spec("mcp") is None:
             self.problems.append("MCP servers are configured but the package is missing: pip install 'holdfast[mcp]'")
             return
-        listings = await asyncio.gather(*(self._connect(server) for server in self._servers))
+        listings = await run_all(*(self._connect(server) for server in self._servers))
         names: set[str] = set()
         for server, (link, tools, extras) in zip(self._servers, listings, strict=True):
             if link is None:

@@ -1,9 +1,9 @@
 """Kills a turn before, inside and after each of its commits; each time another worker continues it."""
 
-import asyncio
 import signal
 
 from holdfast.store.database import Database
+from holdfast.tasks import run_all
 from holdfast.torture import invariants
 from holdfast.torture.crashing_database import CRASH_POINTS, CrashPoint
 from holdfast.torture.fixture import running_worker
@@ -21,7 +21,7 @@ async def crash_at_commit(trial: TrialContext, result: TrialResult) -> None:
     try:
         points = list(CRASH_POINTS)
         for nth in range(1, MAX_COMMITS):
-            runs = await asyncio.gather(*(_run(trial, nth, point) for point in points))
+            runs = await run_all(*(_run(trial, nth, point) for point in points))
             acknowledged = [head for heads, _ in runs for head in heads]
             result.count("kills", sum(not survived for _, survived in runs))
             await _check(trial, database, acknowledged, result)

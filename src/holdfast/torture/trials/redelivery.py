@@ -8,6 +8,7 @@ from holdfast.model.event import SessionOpened
 from holdfast.model.ids import SESSION
 from holdfast.store.database import Database
 from holdfast.store.repos import sessions
+from holdfast.tasks import run_all
 from holdfast.torture import invariants
 from holdfast.torture.fixture import ECHO, running_worker
 from holdfast.torture.programs import redelivery_client
@@ -33,7 +34,7 @@ async def redelivery(trial: TrialContext, result: TrialResult) -> None:
                 await database.write(sessions.create, session_id, SessionOpened(source="api"), at=SystemClock().now())
             requests = [[one, f"{number}-{one[-4:]}"] for one in ids for number in range(REQUESTS)]
             for _ in range(max(1, trial.rounds // 2)):
-                await asyncio.gather(*(_deliver(trial, requests, deliveries, result, killed=True) for _ in range(2)))
+                await run_all(*(_deliver(trial, requests, deliveries, result, killed=True) for _ in range(2)))
                 await worker.recover()  # a turn whose worker dies several times in a row would be quarantined
             await _deliver(trial, requests, deliveries, result, killed=False)
             await worker.recover()
