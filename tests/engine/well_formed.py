@@ -2,19 +2,23 @@
 
 from collections.abc import Sequence
 
-from holdfast.model.event import Event, ModelSaid, ToolEnded, TurnEnded, TurnStarted
+from holdfast.model.event import Event, ModelSaid, Rewound, ToolEnded, TurnEnded, TurnStarted
 from holdfast.model.message import ToolCall
 
 
 def assert_well_formed(events: Sequence[Event]) -> None:
     """Each call has exactly one result before the model speaks again; turns do not overlap; every turn ends once.
 
-    A turn that ends with calls for its client names exactly those; they have their results when the next one starts.
+    A turn that ends with calls for its client names exactly those; they have their results when the next one starts, unless
+    they were taken back.
     """
     owed: list[str] = []
+    owed_after: list[list[str]] = []
     turn: str | None = None
     for event in events:
         match event:
+            case Rewound():
+                owed = list(owed_after[event.to_seq - 1])
             case TurnStarted():
                 assert turn is None, f"{event.turn_id} began while {turn} was open"
                 turn = event.turn_id
@@ -31,4 +35,5 @@ def assert_well_formed(events: Sequence[Event]) -> None:
                 owed.remove(event.call_id)
             case _:
                 pass
+        owed_after.append(list(owed))
     assert turn is None, f"{turn} never ended"

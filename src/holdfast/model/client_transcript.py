@@ -36,7 +36,7 @@ class TranscriptPoint(msgspec.Struct, frozen=True):
     seq: int
     hash: str
     reply: str = ""
-    """The hash of the last reply alone; empty if the turn had none."""
+    """The hash of the last reply alone, as data; empty if the turn had none."""
 
 
 def grow(previous: str, item: TranscriptItem) -> str:
@@ -52,6 +52,18 @@ def _settled(arguments: str) -> str:
         return json.dumps(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):
         return arguments
+
+
+def as_data(reply: TranscriptItem) -> TranscriptItem:
+    """The reply by its value: one call without text stands for its arguments, and JSON is in a canonical form.
+
+    Clients for structured outputs offer a tool only for its schema, and keep the arguments of the call as the text of the reply.
+    """
+    is_call = len(reply.calls) == 1 and not reply.text.strip()
+    value = reply.calls[0].arguments if is_call else reply.text
+    if (reply.calls and not is_call) or not value.lstrip().startswith("{"):
+        return reply
+    return TranscriptItem(reply.role, _settled(value))
 
 
 def together(items: Iterable[TranscriptItem]) -> Iterator[TranscriptItem]:
@@ -106,7 +118,7 @@ class ClientTranscript:
                 reply = ""
                 for item in together(self.items):
                     self.hash = grow(self.hash, item)
-                    reply = grow(NOTHING, item) if item.role == "assistant" else reply
+                    reply = grow(NOTHING, as_data(item)) if item.role == "assistant" else reply
                     self.settled.append(item)
                 self.items = []
                 self.points.append(TranscriptPoint(entry.seq, self.hash, reply))

@@ -16,12 +16,16 @@ LIBRARIES = {
     "langchain": ("chat", "chat stream", "responses", "responses stream", "previous"),
     "agents_sdk": ("chat", "chat stream", "responses", "responses stream"),
     "pydantic_agent": ("chat", "chat stream", "responses", "responses stream"),
+    "anthropic_sdk": ("plain", "stream"),
+    "node_sdks": ("chat", "chat stream", "responses", "responses stream", "anthropic", "anthropic stream"),
     "patterns": ("opencode", "open-webui", "open-webui without names", "aider", "sliding window"),
 }
 REPRESENTATIVES = [
     ("langchain", "responses"),
     ("agents_sdk", "responses"),
     ("pydantic_agent", "chat"),
+    ("anthropic_sdk", "stream"),
+    ("node_sdks", "anthropic stream"),
     *(("patterns", form) for form in ("opencode", "open-webui", "aider", "sliding window")),
 ]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.clients.conftest import LIMIT, ROOT, plain_environment
+from tests.api.clients.line_program import LineProgram, ProgramFailed
 from tests.api.clients.talk import Talk
 from tests.api.serving import KEY, Server
 
@@ -16,33 +17,11 @@ INSTALLED = ROOT / ".venv" / "soak-clients"
 PROGRAM = Path(__file__).parent / "heavy" / "chat_program.py"
 
 
-class ProgramFailed(Exception):
-    """The client has reported an error."""
-
-
-class ChatProgram:
-    """litellm or instructor, in a process of its own."""
-
-    errors = (ProgramFailed,)
-
-    def __init__(self, url: str, form: str) -> None:
-        assert INSTALLED.is_dir(), "the clients are not installed: make .venv/ready-soak-clients"
-        self.runs_tools = form != "instructor"
-        command = [INSTALLED / "python" / "bin" / "python", PROGRAM, form, url, KEY]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=plain_environment()
-        )
-
-    def say(self, words: str) -> str:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        print(json.dumps(words), file=self._process.stdin, flush=True)
-        reply = json.loads(self._process.stdout.readline())
-        if "error" in reply:
-            raise ProgramFailed(reply["error"])
-        return str(reply["text"])
-
-    def close(self) -> None:
-        self._process.communicate(timeout=LIMIT)
+def chat_program(url: str, form: str) -> LineProgram:
+    """litellm or instructor, in an environment of its own."""
+    assert INSTALLED.is_dir(), "the clients are not installed: make .venv/ready-soak-clients"
+    command = [INSTALLED / "python" / "bin" / "python", PROGRAM, form, url, KEY]
+    return LineProgram(command, runs_tools=not form.startswith("instructor"))
 
 
 class OpenCode:
@@ -92,10 +71,10 @@ class OpenCode:
         """Each message has ended its process."""
 
 
-@pytest.mark.parametrize("form", ["litellm", "litellm stream", "instructor"])
+@pytest.mark.parametrize("form", ["litellm", "litellm stream", "instructor", "instructor stream"])
 def test_ten_turns_with_two_crashes_are_one_session(upstream: Server, record: Path, form: str) -> None:
     record.touch()
-    with closing(ChatProgram(upstream.url, form)) as program:
+    with closing(chat_program(upstream.url, form)) as program:
         conversation = Talk(upstream, record, program)
         conversation.take(10)
         conversation.check()

@@ -8,9 +8,9 @@ import pytest
 from holdfast.engine.admission.client_request import AdmittedRequest
 from holdfast.engine.admission.history_match import ClientMessage
 from holdfast.engine.submission import NewMessage
-from holdfast.model.event import Compacted, Event, RequestOptions, UserSaid
+from holdfast.model.event import ClientTool, Compacted, Event, RequestOptions, UserSaid
 from holdfast.model.message import text_of
-from holdfast.providers.scripted import ScriptStep
+from holdfast.providers.scripted import ScriptedCall, ScriptStep
 from holdfast.store.repos import session_list
 from holdfast.store.repos.session_list import SessionFilters
 from tests.engine.admission.test_client_request import ASKS, WEATHER, assistant, call_of, reply, send, tool, user
@@ -233,6 +233,25 @@ async def test_a_client_that_kept_half_of_a_reply_continues_its_session(stage: S
 
     assert len(client.sessions) == 1
     assert client.context == ["a long question", "You said: a long", "go on"]
+
+
+@pytest.mark.parametrize("named", [NAMED, UNNAMED], ids=["named", "unnamed"])
+async def test_a_client_that_keeps_the_arguments_of_a_call_as_its_reply_has_one_session(
+    tmp_path: Path, stages: list[Stage], named: dict[str, str]
+) -> None:
+    """As clients for structured outputs do: the call only gives the reply its form."""
+    calls = [ScriptedCall(name="answer", arguments={"text": str(n), "n": n}) for n in range(4)]
+    stages.append(stage := await set_up(tmp_path, *(ScriptStep(call=(one,)) for one in calls)))
+    options = RequestOptions(tools=(ClientTool(name="answer", description="Answers."),), client="app")
+    client = Client(stage, model="play", terms=options, **named)
+    for n in range(4):
+        client.history.append(user(f"question {n}"))
+        await client.ask(*client.history)
+        client.history.append(assistant(f'{{"n":{n},"text":"{n}"}}'))
+
+    assert len(client.sessions) == 1 and all(one.forked_from is None for one in client.sent)
+    assert client.context == [text_of(message.parts) for message in client.history[:-1]]
+    assert_well_formed(await client.log())
 
 
 async def test_a_client_that_replaces_its_history_by_a_summary_continues_its_named_session(stage: Stage) -> None:

@@ -6,13 +6,14 @@ Three patterns are recognised. All need a session in which nothing runs or waits
   What follows is input.
 - *Undo*: the client replaces the latest exchange: it asks the same again (regenerate), or something else (edit).
 - *Rewrite*: the messages contain the last reply of the log, or the beginning of it, but what comes before differs: the
-  client has shortened, summarised or decorated its own messages, as many do in each request.
+  client has shortened, summarised or decorated its own messages, as many do in each request. Or they contain the arguments
+  of the last call as text: the client wanted a structured output.
 
 Undo and rewrite take back the turns after the common part, as `/undo` does, if the same client has sent all of them. The
 log keeps them. Anything else is an edit that leaves a branch behind, and becomes a fork.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -20,12 +21,13 @@ import msgspec
 from holdfast.engine.admission.history_match import ClientHistory, ClientMessage, HistoryEdited, merge
 from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.context.context import Context
-from holdfast.model.client_transcript import NOTHING, ClientTranscript, TranscriptItem, grow
+from holdfast.model.client_transcript import NOTHING, ClientTranscript, TranscriptItem, as_data, grow
 from holdfast.model.entry import Entry
 from holdfast.model.event import Event, Rewound, TurnEnded, TurnStarted
 from holdfast.model.session import Session, standing
 from holdfast.store.database import Transaction
 from holdfast.store.repos import client_history, input_queue, log, sessions, turn_lookup
+from holdfast.store.repos.client_history import HistoryPosition
 
 REPLIES_LOOKED_UP = 3
 """How many of the last replies of a request are looked up: some clients end with replies that they have made up."""
@@ -90,11 +92,17 @@ def _candidates(tx: Transaction, caller: str, history: ClientHistory, client: st
     replies = [item for item in items if item.role == "assistant"][-REPLIES_LOOKED_UP:]
     found: list[Revision] = []
     for reply in replies:
-        for position in client_history.list_by_reply(tx, grow(NOTHING, reply), caller):
+        for position in _ends_with(tx, reply, caller):
             session = sessions.get(tx, position.session_id)
             if is_free(tx, session) and (one := _continued(tx, session, history, client)) is not None:
                 found.append(one)
     return found
+
+
+def _ends_with(tx: Transaction, reply: TranscriptItem, caller: str) -> Iterator[HistoryPosition]:
+    """The ends of the caller's sessions that have this reply. Earlier versions stored its hash with its form."""
+    for hash_ in {grow(NOTHING, reply), grow(NOTHING, as_data(reply))}:
+        yield from client_history.list_by_reply(tx, hash_, caller)
 
 
 def _continued(tx: Transaction, session: Session, history: ClientHistory, client: str) -> Revision | None:
@@ -229,8 +237,8 @@ def _text_before(items: Sequence[TranscriptItem], index: int) -> str:
 def _is_beginning(item: TranscriptItem, reply: TranscriptItem) -> bool:
     text, whole = item.text.strip(), reply.text.strip()
     if item.calls or reply.calls:
-        return grow(NOTHING, item) == grow(NOTHING, reply)
-    return bool(text) and whole.startswith(text)
+        return grow(NOTHING, as_data(item)) == grow(NOTHING, as_data(reply))
+    return (bool(text) and whole.startswith(text)) or as_data(item) == as_data(reply)
 
 
 def _is_similar(one: str, other: str) -> bool:

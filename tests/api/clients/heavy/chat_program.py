@@ -32,7 +32,10 @@ def litellm_reply(url: str, key: str, history: list[Any], words: str, *, stream:
         new += [{"role": "tool", "tool_call_id": call.id, "content": WEATHER} for call in message.tool_calls]
 
 
-def instructor_reply(url: str, key: str, history: list[Any], words: str) -> tuple[str, list[Any]]:
+def instructor_reply(
+    url: str, key: str, history: list[Any], words: str, *, stream: bool
+) -> tuple[str, list[Any]]:
+    """A stream of partial answers has no ids of calls; its answer is added as text, as users of the library do."""
     import instructor
     import openai
     import pydantic
@@ -40,9 +43,13 @@ def instructor_reply(url: str, key: str, history: list[Any], words: str) -> tupl
     class Answer(pydantic.BaseModel):
         text: str
 
-    asked = f"{words}\nuse tool Answer {json.dumps({'text': f'You said: {words}'})}"
+    tool = "PartialAnswer" if stream else "Answer"
+    asked = f"{words}\nuse tool {tool} {json.dumps({'text': f'You said: {words}'})}"
     new: list[Any] = [*history, {"role": "user", "content": asked}]
     client = instructor.from_openai(openai.OpenAI(base_url=f"{url}/v1", api_key=key, timeout=60))
+    if stream:
+        [*_, partial] = client.chat.completions.create_partial(model="holdfast", messages=new, response_model=Answer)
+        return str(partial.text), [*new, {"role": "assistant", "content": partial.model_dump_json()}]
     answer, completion = client.chat.completions.create_with_completion(
         model="holdfast", messages=new, response_model=Answer
     )
@@ -60,10 +67,8 @@ def main() -> None:
     for line in sys.stdin:
         words = json.loads(line)
         try:
-            if form == "instructor":
-                text, history = instructor_reply(url, key, history, words)
-            else:
-                text, history = litellm_reply(url, key, history, words, stream=form.endswith("stream"))
+            reply = instructor_reply if form.startswith("instructor") else litellm_reply
+            text, history = reply(url, key, history, words, stream=form.endswith("stream"))
         except Exception as e:  # noqa: BLE001 # the test decides what to do
             print(json.dumps({"error": f"{type(e).__name__}: {e}"}), file=replies, flush=True)
         else:
