@@ -11,6 +11,8 @@ import pytest
 
 from tests.api.clients.conftest import LIMIT, ROOT, plain_environment
 from tests.api.clients.conversation import listed
+from tests.api.clients.line_program import ProgramFailed
+from tests.api.clients.talk import Talk
 from tests.api.serving import KEY, Server
 
 pytestmark = [pytest.mark.soak, pytest.mark.clients, pytest.mark.timeout(600)]
@@ -24,13 +26,22 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 class ClaudeCode:
-    """The command with its own home and working folder."""
+    """The command with its own home and working folder. It repeats failed requests by itself."""
+
+    errors = (ProgramFailed,)
+    runs_tools = False
 
     def __init__(self, server: Server, folder: Path) -> None:
         self._server = server
+        self._begun = False
         self._home, self._work = folder / "claude", folder / "work"
         for made in (self._home, self._work):
             made.mkdir()
+
+    def say(self, words: str) -> str:
+        """Send the next message of the conversation."""
+        begun, self._begun = self._begun, True
+        return str(self.run(*(["--continue"] if begun else []), words)["result"])
 
     def run(self, *args: str) -> dict[str, Any]:
         """Run the command; return its report."""
@@ -53,9 +64,13 @@ class ClaudeCode:
             text=True,
             timeout=LIMIT,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        if done.returncode:
+            raise ProgramFailed(done.stdout + done.stderr)
         found: dict[str, Any] = json.loads(done.stdout)
         return found
+
+    def close(self) -> None:
+        """Each message has ended its process."""
 
 
 @pytest.fixture
@@ -77,6 +92,13 @@ def test_claude_code_continues_its_session_over_restarts(claude: ClaudeCode, ser
     [session] = [one for one in listed(server) if one["side_of"] is None]
     assert (session["channel"], session["parent_id"]) == (f"key:{first['session_id']}", None)
     assert session["turn_count"] == 11, "ten messages, and the result of a tool"
+
+
+def test_ten_turns_with_two_crashes_are_one_session(upstream: Server, record: Path, tmp_path: Path) -> None:
+    record.touch()
+    conversation = Talk(upstream, record, ClaudeCode(upstream, tmp_path))
+    conversation.take(10)
+    conversation.check()
 
 
 def test_a_subagent_has_a_session_of_its_own(claude: ClaudeCode, server: Server) -> None:

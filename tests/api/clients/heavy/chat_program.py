@@ -32,9 +32,7 @@ def litellm_reply(url: str, key: str, history: list[Any], words: str, *, stream:
         new += [{"role": "tool", "tool_call_id": call.id, "content": WEATHER} for call in message.tool_calls]
 
 
-def instructor_reply(
-    url: str, key: str, history: list[Any], words: str, *, stream: bool
-) -> tuple[str, list[Any]]:
+def instructor_reply(url: str, key: str, history: list[Any], words: str, *, stream: bool) -> tuple[str, list[Any]]:
     """A stream of partial answers has no ids of calls; its answer is added as text, as users of the library do."""
     import instructor
     import openai
