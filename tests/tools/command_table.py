@@ -1,5 +1,7 @@
 """Commands and the verdict that the command guard must give: a part of the reason, or None for no approval needed."""
 
+from tests.tools.disguised_commands import DISGUISED, SIMILAR_BUT_HARMLESS
+
 HIDDEN = "only known at run time"
 RECURSIVE = "deletes directories"
 INPUT = "reads from its input"
@@ -596,6 +598,7 @@ HARMLESS = [
     "cmake -B build && cmake --build build",
     "mypy --strict src",
     "ruff check . && ruff format .",
+    *SIMILAR_BUT_HARMLESS,
 ]
 
 ASKS = [
@@ -610,4 +613,5 @@ ASKS = [
     *LEAKS,
     *LOST,
     *NAMED_INDIRECTLY,
+    *DISGUISED,
 ]

@@ -34,13 +34,16 @@ SECRETS: tuple[tuple[str, str], ...] = (
     (r"^/dev/(tcp|udp)/", "opens a raw connection to another machine"),
     (r"^/dev/(mem|kmem|port)$|^/proc/kcore$", "is the memory of this machine"),
 )
-GUARDED: tuple[tuple[str, str], ...] = (
+RUN_AUTOMATICALLY: tuple[tuple[str, str], ...] = (
     (r"(^|/)\.(bashrc|bash_profile|bash_login|bash_logout|bash_aliases|profile)$", "every new shell runs it"),
     (r"(^|/)\.(zshrc|zprofile|zshenv|zlogin|kshrc|cshrc|tcshrc|login)$", "every new shell runs it"),
     (r"(^|/)\.config/(fish|autostart|systemd)(/|$)", "runs automatically"),
     (r"(^|/)Library/Launch(Agents|Daemons)(/|$)", "runs automatically"),
     (r"(^|/)\.git/(hooks(/|$)|config$)", "git runs what it contains"),
     (r"(^|/)\.gitconfig$", "git runs what it contains"),
+)
+GUARDED: tuple[tuple[str, str], ...] = (
+    *RUN_AUTOMATICALLY,
     (r"^/dev/(?!(null|stdout|stderr|tty|zero|full|u?random)$|(fd|shm)/)", "is a device"),
     (r"^(/private)?/etc(/|$)", "configures this machine"),
     (r"^/(boot|usr|bin|sbin|lib|lib64|sys|proc|System|Library)(/|$)", "is part of the system"),
@@ -71,6 +74,11 @@ def why_guarded(path: str, home: Path | None = None) -> tuple[Finding, ...]:
     if _is_in_home(plain, home, WRITABLE):
         return (Finding("belongs to Holdfast itself", path),)
     return _matching(path, plain, [*_secrets(), *_guarded()])
+
+
+def why_run_automatically(path: str) -> tuple[Finding, ...]:
+    """Why a program that may write this file needs approval; empty if nothing runs the file by itself."""
+    return _matching(path, normalize(path), _guarded()[: len(RUN_AUTOMATICALLY)])
 
 
 def check_target(real: Path, why: Callable[[str, Path | None], tuple[Finding, ...]], home: Path | None) -> None:

@@ -6,29 +6,27 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.tools.command_guard.inline_code import AWKS, SEDS, is_language
 from holdfast.tools.command_guard.shell_syntax import GLOB, ShellCommand, ShellWord
+from holdfast.tools.command_guard.written_files import (
+    COPIES,
+    KNOWN_WRITES,
+    NO_FILE_ACCESS,
+    RUNS_FILES,
+    new_words,
+    written,
+)
 from holdfast.tools.paths import real_path
 from holdfast.tools.sensitive_paths import expand_home
 
-NO_FILE_ACCESS = frozenset({"echo", "printf", "test", "[", "[[", "type", "which", "true", "false", ":", "command"})
-"""Programs that do not open the files they name."""
 NO_CONTENT_ACCESS = frozenset(
     {"ls", "stat", "du", "basename", "dirname", "realpath", "readlink", "mkdir", "rmdir", "touch"}
 )
 """Programs that do not read the contents of the files they name."""
 PATTERN_FIRST = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "ack", "jq", "yq"})
-WRITE_ALL = frozenset({"mv", "tee", "touch", "truncate", "rm", "chmod", "chown", "chgrp", "unlink", "shred", "mkdir"})
-WRITE_LAST = frozenset({"cp", "ln", "install", "rsync"})
-OUTPUT_OPTIONS = {
-    "git": ("-o", "--output"),
-    "curl": ("-o", "--output", "--output-dir"),
-    "wget": ("-O", "--output-document", "-P"),
-    "sort": ("-o",),
-}
 CHANGES_DIRECTORY = frozenset({"cd", "pushd"})
 DIRECTORY_OPTION = re.compile(r"-C(?P<value>.*)|--(directory|chdir|work-tree|cwd|prefix)(=(?P<long>.*))?", re.DOTALL)
 DEFAULT = re.compile(r"\$\{\w+:?[-=+](?P<value>[^}]*)\}")
@@ -52,6 +50,8 @@ class NamedFile:
     """The absolute paths that it may mean, links followed and not."""
     is_written: bool
     is_read: bool
+    may_be_written: bool = False
+    """Whether the program is not known only to read it."""
 
 
 class CommandPaths:
@@ -74,20 +74,34 @@ class CommandPaths:
             if not word.is_assignment:
                 break
             value = word.text.partition("=")[2]
-            yield from self._named(ShellWord.literal(value), {value}, is_read=True)
+            for named in self._named(ShellWord.literal(value), {value}, is_read=True):
+                yield replace(named, may_be_written=word.text.startswith("GIT_TRACE"))
         if command.input_text and not re.search(r"\s", command.input_text.strip()):
             yield from self._named(
                 ShellWord.literal(command.input_text.strip()), {command.input_text.strip()}, is_read=True
             )
         if name in NO_FILE_ACCESS and not self.words_become_files:
             return
-        written = set(map(id, _written(name, words[1:])))
+        written_words = written(name, words[1:])
+        for word in (*new_words(written_words, words), *self._copies(name, words[1:], written_words)):
+            yield from self._named(word, {word.text}, is_read=False, is_written=True)
+        is_written_here = set(map(id, written_words))
         reads_code = name in AWKS or name in SEDS or is_language(name)
         for word in _without_pattern(name, words[1:]):
-            is_written = id(word) in written
+            is_written = id(word) in is_written_here
             is_read = name not in NO_CONTENT_ACCESS
             pieces = _pieces(word.text, is_code=reads_code) if not re.search(r"\s", word.text) or reads_code else ()
-            yield from self._named(word, dict.fromkeys((word.text, *pieces)), is_written=is_written, is_read=is_read)
+            for named in self._named(word, dict.fromkeys((word.text, *pieces)), is_written=is_written, is_read=is_read):
+                yield replace(named, may_be_written=name not in KNOWN_WRITES)
+
+    def _copies(self, name: str, words: list[ShellWord], targets: list[ShellWord]) -> Iterator[ShellWord]:
+        """The files that a copy makes in a directory whose files can run automatically."""
+        if name not in COPIES:
+            return
+        for path in {path for target in targets for path in self._absolute(target.text)}:
+            if os.path.isdir(path) and (path == str(Path.home()) or posixpath.basename(path) in RUNS_FILES):  # noqa: PTH112
+                for word in words:
+                    yield ShellWord.literal(posixpath.join(path, posixpath.basename(word.text.rstrip("/"))))
 
     def _note_directories(self, name: str, words: list[ShellWord]) -> None:
         """Remember where the command, or those after it, may run."""
@@ -166,18 +180,6 @@ def _without_pattern(name: str, words: list[ShellWord]) -> list[ShellWord]:
         return words
     index = next((index for index, word in enumerate(words) if not word.text.startswith("-")), len(words))
     return words[:index] + words[index + 1 :]
-
-
-def _written(name: str, words: list[ShellWord]) -> list[ShellWord]:
-    if name in WRITE_ALL or (name in SEDS and any(re.match(r"-\w*i|--in-place", word.text) for word in words)):
-        return words
-    if name == "dd":
-        return [word for word in words if word.text.startswith("of=")]
-    if name in OUTPUT_OPTIONS:
-        options = OUTPUT_OPTIONS[name]
-        following = [after for word, after in itertools.pairwise(words) if word.text in options]
-        return following + [word for word in words if word.text.startswith(tuple(f"{option}=" for option in options))]
-    return words[-1:] if name in WRITE_LAST else []
 
 
 def _pieces(text: str, *, is_code: bool) -> Iterable[str]:

@@ -13,27 +13,30 @@ from typing import Self
 
 from holdfast.model.finding import Finding
 from holdfast.tools.command_guard.brace_expansion import expand
-from holdfast.tools.command_guard.command_paths import NO_FILE_ACCESS, CommandPaths, TooManyPaths
+from holdfast.tools.command_guard.command_paths import CommandPaths, TooManyPaths
 from holdfast.tools.command_guard.git_risks import find_git_risks
 from holdfast.tools.command_guard.inline_code import AWKS, SHELLS, find_inline_code, is_editor, is_language, runs_code
 from holdfast.tools.command_guard.programs import INSTALLERS, INSTALLS, OPTION_SENSITIVE, PLAIN, SHADOWED
-from holdfast.tools.command_guard.risk_rules import DATABASE_CLIENTS, DESTRUCTIVE_SQL, RULES, SHAPES
+from holdfast.tools.command_guard.risk_rules import DATABASE_CLIENTS, DESTRUCTIVE_SQL, RULES, SHAPES, SQL_COMMENT
 from holdfast.tools.command_guard.shell_parser import parse
 from holdfast.tools.command_guard.shell_syntax import ShellCommand, ShellWord
-from holdfast.tools.command_guard.shell_variables import DECLARES, DIRECTORIES, ShellVariables
+from holdfast.tools.command_guard.shell_variables import DECLARES, DIRECTORIES, SETS, ShellVariables
 from holdfast.tools.command_guard.wrappers import WRAPPERS, unwrap
+from holdfast.tools.command_guard.written_files import NO_FILE_ACCESS
 from holdfast.tools.home_guard import is_protected
-from holdfast.tools.sensitive_paths import why_guarded, why_secret
+from holdfast.tools.sensitive_paths import why_guarded, why_run_automatically, why_secret
 
 ACTIVATES = re.compile(r"(.*/)?bin/activate(\.fish|\.csh)?")
 EXECUTES = re.compile(r"-(exec|ok)(dir)?|-[xX]|--exec(-batch)?")
 RUN_BY_PROGRAMS = re.compile(
     r"(GIT_)?(SEQUENCE_)?(EDITOR|PAGER)|VISUAL|MANPAGER|BROWSER|GIT_SSH(_COMMAND)?|GIT_ASKPASS|SSH_ASKPASS|"
-    r"GIT_EXTERNAL_DIFF|GIT_PROXY_COMMAND|LESSOPEN|LESSCLOSE|PROMPT_COMMAND|SUDO_ASKPASS|MAKEFLAGS|SHELL"
+    r"GIT_EXTERNAL_DIFF|GIT_PROXY_COMMAND|LESSOPEN|LESSCLOSE|PROMPT_COMMAND|SUDO_ASKPASS|MAKEFLAGS|SHELL|"
+    r"(CARGO_BUILD_)?RUSTC(_WORKSPACE)?_WRAPPER|CARGO_TARGET_.*_(RUNNER|LINKER)|RSYNC_RSH|CVS_RSH"
 )
 LOADED_BY_PROGRAMS = re.compile(
     r"BASH_ENV|LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|PERL5OPT|RUBYOPT|NODE_OPTIONS|PYTHONSTARTUP|PS4|"
-    r"GIT_CONFIG(_.*)?|DYLD_.*|BASHOPTS|SHELLOPTS|GCONV_PATH|BASH_FUNC_.*|ENV"
+    r"GIT_CONFIG(_.*)?|DYLD_.*|BASHOPTS|SHELLOPTS|GCONV_PATH|BASH_FUNC_.*|ENV|TAR_OPTIONS|ZIPOPT|GNUMAKEFLAGS|"
+    r"MAKEFILES|RIPGREP_CONFIG_PATH|GIT_EXEC_PATH|GIT_TEMPLATE_DIR|BASH_(CMDS|ALIASES)(\[.*)?"
 )
 HARMLESS_RUN = frozenset(
     {"", "cat", "less", "more", "true", ":", "vi", "vim", "nano", "emacs", "/bin/bash", "/bin/sh", "bash", "sh", "head"}
@@ -134,7 +137,7 @@ class _CommandChecker:
             return
         self._variables.note(commands)
         names = {posixpath.basename(word.text) for command in commands for word in command.words}
-        if names & DATABASE_CLIENTS and _sql.search(text):
+        if names & DATABASE_CLIENTS and _sql.search(SQL_COMMENT.sub(" ", text)):
             yield Finding("deletes data from a database, or runs programs from the client", _short(text))
         self._paths.words_become_files |= bool(names & {"xargs", "parallel"}) or any(
             map(_opens_computed_files, commands)
@@ -172,6 +175,7 @@ class _CommandChecker:
                     found = why_guarded(path, self._home)
                 else:
                     found = why_secret(path, self._home) if named.is_read else ()
+                    found = found or (why_run_automatically(path) if named.may_be_written else ())
                 if found:
                     yield from (Finding(one.reason, named.text) for one in found)
                     break
@@ -184,6 +188,7 @@ class _CommandChecker:
 
     def _in_assignment(self, word: ShellWord) -> Iterator[Finding]:
         name, is_assignment, value = word.text.partition("=")
+        name = name.removesuffix("+")
         if is_assignment and LOADED_BY_PROGRAMS.fullmatch(name):
             yield Finding("changes what programs load when they start", _short(word.text))
         elif is_assignment and RUN_BY_PROGRAMS.fullmatch(name) and value not in HARMLESS_RUN:
@@ -209,7 +214,7 @@ class _CommandChecker:
             found += [one for one in self._in_rules(name, texts, words) if one.reason not in {f.reason for f in found}]
         yield from found
         yield from self._in_builtin(name, words)
-        if name == "ssh" and _reads_input(command):
+        if name == "ssh" and command.has_input:
             yield Finding("sends its input to another machine", _short(" ".join(texts)))
         if name == "git":
             for reason, script in find_git_risks(words, self._workdir):
@@ -248,6 +253,8 @@ class _CommandChecker:
             yield Finding("runs a command later, when the shell gets a signal or ends", part)
         elif name in DECLARES:
             yield from self._in_assignments([word for word in words[1:] if "=" in word.text])
+        if name in (DECLARES | SETS) - {"unset"} and any(LOADED_BY_PROGRAMS.fullmatch(text) for text in arguments):
+            yield Finding("changes what programs load when they start", part)
 
     def _in_wrapped(
         self, name: str, words: list[ShellWord], command: ShellCommand, depth: int, *, reads_words_from_input: bool
@@ -306,7 +313,7 @@ class _CommandChecker:
             text = words[index].text
             if re.search(r"\s", text) and not words[index].is_computed:
                 yield from self._in_prose(text, depth)
-            elif _is_of_interest(posixpath.basename(text)) and (index + 1 < len(words) or _reads_input(command)):
+            elif _is_of_interest(posixpath.basename(text)) and (index + 1 < len(words) or command.has_input):
                 if too_deep := self._too_deep(depth + 1):
                     yield too_deep
                     return
@@ -352,10 +359,6 @@ def _opens_computed_files(command: ShellCommand) -> bool:
     words = _from_program(command.words)
     may_open_files = bool(words) and posixpath.basename(words[0].text) in NO_FILE_ACCESS
     return not may_open_files and any("$()" in word.text for word in (*words, *(word for _, word in command.targets)))
-
-
-def _reads_input(command: ShellCommand) -> bool:
-    return command.reads_pipe or command.input_text is not None or any("<" in char for char, _ in command.targets)
 
 
 def _may_be_option(word: ShellWord) -> bool:

@@ -32,6 +32,7 @@ SUBCOMMANDS = split_names(
     "status stripspace submodule switch symbolic-ref tag update-index update-ref var verify-commit verify-pack "
     "verify-tag version whatchanged worktree write-tree"
 )
+CONFIG_VALUES = ("--file", "--blob", "--comment", "--type", "--default", "--value", "--url")
 LOSES = "discards uncommitted changes"
 DELETES = "deletes untracked files"
 REWRITES = "rewrites or deletes what others may have pulled"
@@ -75,6 +76,8 @@ def _in_subcommand(name: str, words: list[ShellWord], workdir: Path | None) -> I
         yield RUNS, ""
     if name != "rebase" and _has(arguments, "", "upload-pack receive-pack exec extcmd open-files-in-pager config"):
         yield RUNS, ""
+    if name in {"clone", "init"} and _has(arguments, "", "template"):
+        yield RUNS, ""
     yield from _in_running(name, words, arguments)
     if reason := _why(name, arguments, words, workdir):
         yield reason, ""
@@ -109,10 +112,22 @@ def _in_config(arguments: list[str]) -> Iterator[tuple[str, str]]:
     if any(re.match(r"-e$|--ed(it)?$|edit$", text) for text in arguments):
         yield RUNS, ""
         return
-    plain = [text for text in arguments if not text.startswith("-") and text not in {"set", "get", "list", "unset"}]
+    values = {index + 1 for index, text in enumerate(arguments) if _takes_config_value(text)}
+    plain = [
+        text
+        for index, text in enumerate(arguments)
+        if not text.startswith("-") and index not in values and text not in {"set", "get", "list", "unset"}
+    ]
     reads = any(re.match(r"--get|-l$|--list|get$|list$|--unset|unset$", text) for text in arguments)
     if not reads and len(plain) > 1 and not SAFE_CONFIG.fullmatch(plain[0]):
         yield "changes git settings, which can make git run other programs", ""
+
+
+def _takes_config_value(option: str) -> bool:
+    """Whether the word after an option of `git config` is its value."""
+    if option.startswith("--"):
+        return len(option) > 2 and any(full.startswith(option) for full in CONFIG_VALUES)
+    return re.fullmatch(r"-\w*f", option) is not None
 
 
 def _why(name: str, arguments: list[str], words: list[ShellWord], workdir: Path | None) -> str:
@@ -146,7 +161,10 @@ def _why(name: str, arguments: list[str], words: list[ShellWord], workdir: Path 
         case "tag":
             return "deletes or moves a tag" if _has(arguments, "df", "delete force") else ""
         case "stash":
-            return "discards stashed changes" if arguments[:1] in (["drop"], ["clear"]) or has_unknown else ""
+            action = next((text for text in arguments if not text.startswith("-")), "")
+            return "discards stashed changes" if action in {"drop", "clear"} or has_unknown else ""
+        case "mv":
+            return LOSES if _has(arguments, "f", "force") or has_unknown else ""
         case "worktree":
             return LOSES if "remove" in arguments or "prune" in arguments else ""
         case "reflog":

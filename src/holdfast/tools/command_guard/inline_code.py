@@ -12,9 +12,11 @@ from holdfast.tools.command_guard.sed_script import sed_problem
 from holdfast.tools.command_guard.shell_syntax import ShellCommand, ShellWord
 
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "mksh", "fish", "ash", "csh", "tcsh", "rbash"})
-SHELL_VALUES = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
+SHELL_VALUES = frozenset({"--rcfile", "--init-file"})
+FISH_SCRIPT = re.compile(r"-[A-Za-z]*[cC](.*)|--(?:init-)?command=?(.*)", re.DOTALL)
+VI = r"[egnr]{0,2}(vi|vim|view|vimdiff|ex)(\.\w+)?"
 LANGUAGES = (
-    (r"python|pypy", "c", "", "WXQ"),
+    (r"i?python|pypy", "c", "", "WXQ"),
     (r"perl", "eE", "", "IMm"),
     (r"ruby|jruby", "e", "", "rIEC"),
     (r"node|nodejs", "ep", "eval print", "rC"),
@@ -27,8 +29,9 @@ LANGUAGES = (
     (r"elixir|groovy|scala|osascript|ghc", "e", "eval", ""),
     (r"pwsh|powershell", "ce", "command encodedcommand", ""),
     (r"tclsh|expect", "c", "", ""),
-    (r"emacs", "", "eval execute", ""),
-    (r"vi|vim|nvim|ex|view", "cS", "cmd", ""),
+    (r"emacs", "f", "eval execute funcall", ""),
+    (r"emacsclient", "e", "eval", ""),
+    (rf"{VI}", "cS", "cmd", ""),
     (r"gdb|lldb", "eo", "ex eval-command one-line", ""),
 )
 """Names, the letters and long names of options that take code, and the letters of options that take another value."""
@@ -38,11 +41,18 @@ _languages = [
 ]
 ASKS_VERSION = frozenset({"-V", "-v", "-h", "--version", "--help", "-VV", "-version"})
 INPUT_FILE = re.compile(r"/dev/(stdin|fd/.*)|/proc/.*|-")
-CODE_MODULES = frozenset({"timeit", "pdb", "code", "IPython"})
+PYTHON_MODULE = re.compile(r"-[bBdEiIOPqRsSuvx]*m([A-Za-z_][\w.]*)?")
+CODE_MODULES = frozenset({"timeit", "pdb", "code", "asyncio", "IPython"})
 """Modules of Python that run code from the command line or the input."""
-NEEDS_NO_SCRIPT = re.compile(r"(vi|vim|nvim|ex|view|emacs|gdb|lldb|R|ghc|scala)[\d.]*")
+RUNS_MODULES = frozenset({"cProfile", "profile", "trace", "runpy", "coverage"})
+"""Modules of Python that run another module."""
+PERL_LOADS = re.compile(r"-[alnpswtTuUWXc]*[Mm]")
+PERL_MODULE = re.compile(r"-\w*?[Mm]-?[\w:.]+(=[\w:,]*)?")
+PHP_SETTING = re.compile(r"(-d)?(auto_(pre|ap)pend_file|(zend_)?extension)=.*")
+NEEDS_NO_SCRIPT = re.compile(rf"({VI}|emacs|emacsclient|gdb|lldb|R|ghc|scala)[\d.]*")
+PLAIN_EDITOR_COMMAND = re.compile(r"\+(\d*|\$|/[\w .-]*|w?q?a?)")
 
-AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
+AWKS = frozenset({"awk", "gawk", "mawk", "nawk", "original-awk"})
 SEDS = frozenset({"sed", "gsed"})
 AWK_RUNS = re.compile(r"\bsystem\b|\bgetline\b|(?<!\|)\|(?!\|)|@|\bprintf?\b[^;}\n]*>")
 AWK_REGEX = re.compile(r"(?P<before>^|[(,~!&|{;\n])(?P<blank>\s*)/(?:[^/\\\n]|\\.)+/")
@@ -74,6 +84,8 @@ def find_inline_code(name: str, words: list[ShellWord], command: ShellCommand) -
         return _sed(words)
     for names, codes, long_options, values in _languages:
         if names.fullmatch(name):
+            if re.fullmatch(VI, name) and command.has_input:
+                return InlineCode(FROM_INPUT)
             return _language(words, codes, long_options, values)
     return NOTHING
 
@@ -93,28 +105,31 @@ def runs_code(name: str) -> bool:
 
 
 def _shell(words: list[ShellWord], command: ShellCommand) -> InlineCode:
-    index = 1
+    index, has_script = 1, False
     while index < len(words) and words[index].text[:1] in {"-", "+"} and words[index].text != "-":
         text = words[index].text
-        if words[index].is_computed:
+        index += 1
+        if words[index - 1].is_computed:
             return InlineCode(COMPUTED)
         if text in ASKS_VERSION - {"-v"}:
             return NOTHING
         if text == "--":
-            index += 1
             break
-        if not text.startswith("--") and "c" in text:
-            return _shell_script(words[index + 1 :])
-        if not text.startswith("--") and "s" in text[1:]:
+        if found := FISH_SCRIPT.fullmatch(text if words[0].text.endswith("fish") else ""):
+            value = found[1] or found[2]
+            return _shell_script([ShellWord.literal(value)] if value else words[index:])
+        if text.startswith("--"):
+            index += text in SHELL_VALUES
+            continue
+        if "s" in text[1:]:
             return InlineCode(FROM_INPUT)
-        index += 2 if text in SHELL_VALUES else 1
-    return _script_file(words[index:])
+        has_script |= "c" in text[1:]
+        index += len(re.findall("[oO]", text[1:]))  # each takes a word of its own, also in one word with others
+    return _shell_script(words[index:]) if has_script else _script_file(words[index:])
 
 
 def _shell_script(words: list[ShellWord]) -> InlineCode:
-    """The text after `-c`; further words are its arguments."""
-    while words and words[0].text.startswith(("-", "+")) and not words[0].is_computed:
-        words = words[1:]
+    """The text of `-c`; further words are its arguments."""
     if not words:
         return InlineCode(COMPUTED)
     return InlineCode(COMPUTED) if words[0].is_computed else InlineCode(script=words[0].text)
@@ -138,9 +153,12 @@ def _language(words: list[ShellWord], codes: str, long_options: list[str], value
             return InlineCode(COMPUTED)
         if text in ASKS_VERSION:
             return NOTHING
-        if name.startswith("python") and re.fullmatch(r"-\w*m", text):
-            is_code = index + 1 < len(words) and words[index + 1].text in CODE_MODULES
-            return InlineCode(INLINE) if is_code else NOTHING
+        if name.startswith(("python", "pypy")) and (found := PYTHON_MODULE.fullmatch(text)):
+            return _module([found[1] or "", *(word.text for word in words[index + 1 :])])
+        if name.startswith(("python", "pypy")) and re.fullmatch(r"-[bBdEIOPqRsSuvx]*i\w*", text):
+            return InlineCode(FROM_INPUT)
+        if _has_code_in_value(name, words[index : index + 2]):
+            return InlineCode(INLINE)
         if _takes_code(text, codes, long_options, values):
             return _checked(name, text, words[index + 1 :])
         index += 2 if re.fullmatch(rf"-[{values or ' '}]", text) else 1
@@ -149,10 +167,35 @@ def _language(words: list[ShellWord], codes: str, long_options: list[str], value
         return InlineCode(INLINE)
     if name in {"deno", "bun"} and any(word.text == "-" for word in rest):
         return InlineCode(FROM_INPUT)
+    if any(word.text.startswith("data:") for word in rest) and name in {"deno", "bun", "node"}:
+        return InlineCode(INLINE)
     if is_editor(name):
-        problem = any(re.match(r"\+.*!|-.*!", word.text) for word in words[1:])
+        texts = [word.text for word in words[1:]]
+        problem = any(
+            re.match(r"-.*!", text) or (text.startswith("+") and not PLAIN_EDITOR_COMMAND.fullmatch(text))
+            for text in texts
+        )
         return InlineCode(INLINE) if problem else NOTHING
     return _script_file(rest)
+
+
+def _module(texts: list[str]) -> InlineCode:
+    """The verdict on a module of Python that is run. `texts` are its name and what follows."""
+    module, *arguments = texts if texts[0] else texts[1:] or [""]
+    is_code = module in CODE_MODULES or (
+        module in RUNS_MODULES and any(re.sub(r"^-m", "", text) in CODE_MODULES for text in arguments)
+    )
+    return InlineCode(INLINE) if is_code else NOTHING
+
+
+def _has_code_in_value(name: str, words: list[ShellWord]) -> bool:
+    """Whether an option that loads a module or sets a value contains code. `words` are the option and the next word."""
+    texts = [word.text for word in words]
+    if name.startswith("perl") and PERL_LOADS.match(texts[0]):
+        return not PERL_MODULE.fullmatch(texts[0])
+    if name.startswith("php"):
+        return any(PHP_SETTING.fullmatch(text) for text in texts)
+    return name in {"node", "nodejs", "deno", "bun"} and any(re.match(r"(-.*=)?data:", text) for text in texts)
 
 
 def _takes_code(text: str, codes: str, long_options: list[str], values: str) -> bool:

@@ -27,7 +27,7 @@ INSTALLERS = split_names(
 )
 INSTALLS = frozenset({"install", "add", "i", "ci", "search", "show", "info", "remove", "uninstall", "list", "update"})
 OPTION_SENSITIVE = frozenset(
-    {"rm", "find", "chmod", "chown", "chgrp", "rsync", "tar", "systemctl", "kubectl", "terraform"}
+    {"rm", "unlink", "find", "chmod", "chown", "chgrp", "rsync", "tar", "systemctl", "kubectl", "terraform"}
 )
 """Programs whose options decide whether they are dangerous."""
 SHADOWED = (

@@ -4,10 +4,17 @@ A rule is a row of patterns: the first matches the program's name, each further 
 this order. The list decides when a person is asked; it is not a sandbox.
 """
 
+import re
+
+from holdfast.tools.command_guard.shell_syntax import EVERYTHING
+
+OPEN_MODE = r"[0-7]{1,3}[2367]|([^,]*,)*([ugo]*[oa][ugoa]*)?[+=][rwxXst]*w[rwxXst]*(,.*)?"
+"""A mode in which everybody can write."""
 RULES: tuple[tuple[str, str], ...] = (
     # Files.
     (r"rm -\w*[rR]\w*|--recursive|--no-preserve-root", "deletes directories recursively"),
-    (r"rm (.*/)?([*?]|\[[^]/]*\])*\*|~|\.|\.\.", "deletes everything in a directory"),
+    (rf"rm|unlink {EVERYTHING.pattern}|~|\.|\.\.", "deletes everything in a directory"),
+    (r"cmake -E remove_directory", "deletes directories recursively"),
     (r"xargs|parallel (.*/)?(rm|shred|unlink|truncate|kill)", "deletes or kills whatever it reads from its input"),
     (r"find -delete", "deletes whatever it finds"),
     (r"find -exec(dir)?|-ok(dir)? (.*/)?(rm|shred|unlink|truncate)", "deletes whatever it finds"),
@@ -17,14 +24,9 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"shred|wipe|srm", "destroys files beyond recovery"),
     (r"mv /dev/null", "discards files"),
     (r"rsync --del(ete(-\w+)*)?|--remove-source-files", "deletes files at either end"),
-    (
-        r"chmod -\w*R\w*|--recursive 0?777|a\+\w*w\w*|o\+\w*w\w*|\+\w*w\w*",
-        "makes whole directories writable for everybody",
-    ),
-    (
-        r"chmod 0?777|a\+\w*w\w*|o\+\w*w\w*|\+\w*w\w* -\w*R\w*|--recursive",
-        "makes whole directories writable for everybody",
-    ),
+    (rf"chmod -\w*R\w*|--recursive {OPEN_MODE}", "makes whole directories writable for everybody"),
+    (rf"chmod {OPEN_MODE} -\w*R\w*|--recursive", "makes whole directories writable for everybody"),
+    (r"setfacl -\w*R.*|--recursive|--restore.*", "changes who may access whole directories"),
     (r"chown|chgrp -\w*R\w*|--recursive", "changes the owner of whole directories"),
     (r"history -c|-w|-d", "clears the shell history"),
     # Disks and the machine.
@@ -40,6 +42,7 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"iptables|ip6tables -F|-X|--flush|-P", "changes the firewall"),
     (r"nft flush|delete", "changes the firewall"),
     (r"ufw disable|reset", "changes the firewall"),
+    (r"ip del|delete|flush", "changes the network of this machine"),
     (r"userdel|useradd|usermod|groupdel|deluser|adduser|passwd|chpasswd|visudo|chsh", "changes who may log in"),
     (r"crontab -r|-e|-|[^-].*", "changes scheduled commands"),
     (r"at|batch", "runs commands later, unchecked"),
@@ -56,17 +59,20 @@ RULES: tuple[tuple[str, str], ...] = (
         r"--new-volume-script.*|--rmt-command.*|-\w*[IF].*",
         "an option runs another program",
     ),
+    (r"tar|bsdtar (?=\w*[IF])[AcdfhjkmprtuvxzJ][AcdfhjkmprtuvxzJIFbCTXLSWaiOP]*", "an option runs another program"),
     (r"tar|bsdtar --remove-files", "deletes the files that it archives"),
+    (r"zip -[A-Za-z]*m[A-Za-z]*|--move", "deletes the files that it archives"),
+    (r"7z|7za|7zr|7zz -sdel", "deletes the files that it archives"),
     (
-        r"g?make -f-|-f/dev/.*|--file=-|--makefile=-|--eval.*|-E.*|SHELL=.*|.*=.*\$\(shell.*",
+        r"g?make -\w*f-|-\w*f/dev/.*|--file=-|--makefile=-|--eval.*|-E.*|SHELL=.*|.*=.*\$\(shell.*",
         "runs make rules that are not in a file",
     ),
     (r"g?make -\w*f|--file|--makefile -|/dev/.*|/proc/.*|<\(\)", "runs make rules that are not in a file"),
-    (r"zip -TT|--unzip-command.*", "an option runs another program"),
+    (r"zip -[A-Za-z]*TT.*|--unzip-command.*", "an option runs another program"),
     (r"sort --compress-program.*", "an option runs another program"),
     (r"split --filter.*", "an option runs another program"),
     (r"rsync -\w*e.*|--rsh.*|--rsync-path.*", "an option runs another program"),
-    (r"ssh -F.*|-o.*|-I.*", "an option may run another program"),
+    (r"ssh -[46AaCfgKkMNnqsTtVvXxYy]*[FoI].*", "an option may run another program"),
     (r"ed|red", "runs editor commands that cannot be checked"),
     (r"less|more|most \+.*[!|].*", "an option runs another program"),
     (r"run-parts .+", "runs every program in a directory"),
@@ -86,12 +92,16 @@ RULES: tuple[tuple[str, str], ...] = (
     # Processes.
     (r"kill -?\w+|-- -1", "kills every process of this user"),
     (r"kill 1|\$PPID", "kills the init process or the agent itself"),
+    (r"fuser -\w*k\w*|--kill", "kills whatever uses a file or a port"),
     (r"pkill|killall|skill", "kills processes by name, whoever owns them"),
     # Containers, clusters, clouds.
     (r"docker|podman|nerdctl prune", "deletes containers, images or volumes"),
     (r"docker|podman|nerdctl volume|system rm|remove|reset", "deletes volumes with their data"),
     (r"docker|podman|nerdctl compose down -v|--volumes", "deletes volumes with their data"),
-    (r"docker|podman|nerdctl --privileged|--pid=host|/:.*|--volume=/:.*", "gives a container control of this machine"),
+    (
+        r"docker|podman|nerdctl --privileged|--pid=host|(-v|--volume=)?/:.*|(.*[,=])?(src|source)=/,.*",
+        "gives a container control of this machine",
+    ),
     (r"kubectl|oc delete|drain", "deletes from a cluster"),
     (r"helm uninstall|delete", "deletes from a cluster"),
     (r"terraform|tofu|pulumi destroy|down", "destroys what runs in a cloud"),
@@ -109,7 +119,14 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"curl (-[^-]*F|--form\S*=).*=[@<].+", "sends a file to another machine"),
     (r"curl -[#0-46BGIJLMNOPRSZafgijklnpqsv]*T.*|--upload.*|--variable.*", "sends a file to another machine"),
     (r"curl -[#0-46BGIJLMNOPRSZafgijklnpqsv]*K.*|--config.*", "its options are in a file and cannot be checked"),
-    (r"wget --(post|body)-file.*", "sends a file to another machine"),
+    (r"curl -[^-]*H|--header @.+", "sends a file to another machine"),
+    (r"curl (-[^-]*H|--header=)@.+", "sends a file to another machine"),
+    (r"wget --post-file.*|--body-file.*", "sends a file to another machine"),
+    (
+        r"curl|wget|http|https|xh|dig|host|nslookup|whois|ping .*\$\(\).*",
+        "sends the output of a command to another machine",
+    ),
+    (r"gpg2? --export-secret-.*", "exports private keys"),
     (r"http|https|xh .*@.+", "sends a file to another machine"),
     (r"scp|sftp|ftp|lftp|rcp|tftp", "moves files between machines"),
     (r"rsync (?!-)[^/]+:.*", "moves files between machines"),
@@ -126,6 +143,7 @@ RULES: tuple[tuple[str, str], ...] = (
     # Holdfast itself.
     (r"holdfast [^-].*", "reads or changes Holdfast's own store"),
     (r"(python|pypy)[\d.]* -\w*m holdfast(\..*)?", "reads or changes Holdfast's own store"),
+    (r"(python|pypy)[\d.]* -\w*mholdfast(\..*)?", "reads or changes Holdfast's own store"),
 )
 SHAPES: tuple[tuple[str, str], ...] = (
     (
@@ -136,9 +154,11 @@ SHAPES: tuple[tuple[str, str], ...] = (
 )
 """Patterns for the whole text."""
 
+SQL_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 DATABASE_CLIENTS = frozenset({"psql", "mysql", "mariadb", "sqlite3", "sqlcmd", "duckdb", "cqlsh", "clickhouse-client"})
 DESTRUCTIVE_SQL = (
-    r"(?i)\bdrop\s+(table|database|schema|user|role|view|index)\b|\btruncate\s+\w|"
-    r"\bdelete\s+from\s+[\w.]+\s*(;|[\"']|$)|\\!|(^|[\s\"'])\.(sh|sys)\w*\s|\bcopy\b.*\bprogram\b"
+    r"(?i)\bdrop\s+(table|database|schema|user|role|view|index|column|constraint|function|trigger|sequence|owned)\b|"
+    r"\btruncate\s+\w|\bdelete\s+from\s+(only\s+)?[\w.\"`]+\s*(;|[\"']|$)|\\!|(^|[\s\"'])\.(sh|sys)\w*\s|"
+    r"(^|[;\"'])\s*system\s+\w|\.[a-z]+\s+[\\\"']*\||\bcopy\b.*\bprogram\b"
 )
 """In the text of any command that runs a database client: it deletes data or runs programs. A DELETE with a condition is allowed."""

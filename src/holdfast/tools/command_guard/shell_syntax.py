@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=.*", re.DOTALL)
 GLOB = re.compile(r"[*?\[]")
+EVERYTHING = re.compile(r"(.*/)?(?=.*\*)([*?.]|\[[^]/]*\])+", re.DOTALL)
+"""A pattern that matches nearly every file of a directory."""
 BRACES = re.compile(r"\{[^{}]*(,|\.\.)[^{}]*\}|\{.*\{")
 
 
@@ -79,3 +81,8 @@ class ShellCommand:
     """The name, if this is the definition of a function. Its body follows as other commands."""
     loop_variable: str | None = None
     """The variable that a `for` or `select` sets to each of the words."""
+
+    @property
+    def has_input(self) -> bool:
+        """Whether its input is a pipe, a file or a here-document."""
+        return self.reads_pipe or self.input_text is not None or any("<" in char for char, _ in self.targets)

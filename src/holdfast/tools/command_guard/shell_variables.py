@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from holdfast.tools.command_guard.programs import split_names
-from holdfast.tools.command_guard.shell_syntax import ShellCommand, ShellWord, WordPart
+from holdfast.tools.command_guard.shell_syntax import EVERYTHING, ShellCommand, ShellWord, WordPart
 
 SIMPLE_VALUE = re.compile(r"[\w./:=@%+,~-]*")
 DECLARES = frozenset({"export", "declare", "typeset", "local", "readonly"})
@@ -48,7 +48,8 @@ class ShellVariables:
         is_plain = all(
             not word.is_computed and not word.text.startswith("-") and " " not in word.text for word in words
         )
-        self._values.setdefault(name, []).append(f"${name}" if is_plain and words else None)
+        pattern = next((word.text for word in words if word.has_glob and EVERYTHING.fullmatch(word.text)), f"${name}")
+        self._values.setdefault(name, []).append(pattern if is_plain and words else None)
 
     def _note_words(self, words: list[ShellWord]) -> None:
         is_leading = True
@@ -85,6 +86,7 @@ class ShellVariables:
             is_known = not in_command_position or part.variable in DIRECTORIES
             return WordPart(part.text, is_quoted=True, variable=part.variable) if is_known else part
         value = values[0] if len(values) == 1 else None
-        if value is None or (in_command_position and value.startswith("$")):
+        is_looped = value is not None and (value.startswith("$") or EVERYTHING.fullmatch(value) is not None)
+        if value is None or (in_command_position and is_looped):
             return part
-        return WordPart(value, is_quoted=True)
+        return WordPart(value, is_quoted=True, variable=part.variable if is_looped else None)

@@ -141,7 +141,7 @@ def unwrap(name: str, words: list[ShellWord]) -> UnwrappedCommand:
     index += max(0, wrapper.skipped - skipped) if words[index - 1].text == "--" else 0
     while name == "env" and index < len(words) and "=" in words[index].text:
         index += 1
-    if name == "xargs" and (problem := _replaced_in_script(words[1:index], words[index:])):
+    if name == "xargs" and (problem := _replaced(words[1:index], words[index:])):
         return UnwrappedCommand(problem=problem)
     return _inner(name, wrapper, words[index:], scripts)
 
@@ -156,11 +156,13 @@ def _inner(name: str, wrapper: WrapperProgram, rest: list[ShellWord], scripts: l
     return UnwrappedCommand(scripts=(join_words(rest),) if rest else ())
 
 
-def _replaced_in_script(options: list[ShellWord], rest: list[ShellWord]) -> str:
-    """Why xargs cannot be unwrapped: it puts its input into the text of a shell."""
+def _replaced(options: list[ShellWord], rest: list[ShellWord]) -> str:
+    """Why xargs cannot be unwrapped: it puts its input into the name of the program or the text of a shell."""
     text = " ".join(option.text for option in options)
     found = re.search(r"(?:^| )(?:-\w*[Ii]|--replace=?) ?(\S*)", text)
     mark = (found[1] or "{}") if found else ""
+    if mark and rest and mark in rest[0].text:
+        return "which program runs is only known at run time"
     scripts = [after.text for word, after in itertools.pairwise(rest) if re.fullmatch(r"-\w*c", word.text)]
     reads_pipe = bool(mark) and any(mark in script for script in scripts)
     return "it puts its input into the text that a shell runs" if reads_pipe else ""
