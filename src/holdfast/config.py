@@ -73,7 +73,8 @@ def forget_secrets(settings: Settings) -> None:
 
     deny_inspection()
     texts = [text for text in settings.secrets() if text]
-    named = {access.api_key_env for access in settings.models.values()}
+    services: tuple[ModelAccess, ...] = (settings.images, *settings.models.values())
+    named = {access.api_key_env for access in services}
     for name, value in list(os.environ.items()):
         is_known_public = name.startswith(PREFIX) and name not in OWN_SECRETS
         if (is_secret(name) and not is_known_public) or name in named or value in texts:
@@ -229,12 +230,13 @@ def _overlay(data: dict[str, Any], env: Mapping[str, str]) -> dict[str, str]:
 def _resolve_keys(data: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str, ...]:
     """Fill in the keys that the file names by their variable. Returns a warning for each variable that is not set."""
     warnings = []
-    for provider, access in _tables(data.get("models")):
+    found = [(f"models.{provider}", access) for provider, access in _tables(data.get("models"))]
+    for path, access in [*found, ("images", _table(data.get("images")))]:
         variable = access.get("api_key_env")
         if isinstance(variable, str) and variable in env:
             access["api_key"] = env[variable]
         elif isinstance(variable, str):
-            warnings.append(f"models.{provider}.api_key_env names {variable}, which is not set")
+            warnings.append(f"{path}.api_key_env names {variable}, which is not set")
     return tuple(warnings)
 
 
@@ -273,7 +275,7 @@ def _decode_special(kind: type, value: object) -> object:
 
 def _readable_secrets(path: Path, data: Mapping[str, Any]) -> tuple[str, ...]:
     """A warning if the file contains secrets and other users can read it."""
-    names = [name for name in ("models", "api", "gateway", "mcp") if _contains_secret(data.get(name))]
+    names = [name for name in ("models", "images", "api", "gateway", "mcp") if _contains_secret(data.get(name))]
     if not names or not path.stat().st_mode & 0o077:
         return ()
     return (f"{path} contains secrets ({', '.join(names)}) and other users can read it; run: chmod 600 {path}",)

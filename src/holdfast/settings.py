@@ -155,6 +155,18 @@ class Terminal(Section, frozen=True):
     If not set, each has its own in `<home>/work`."""
 
 
+class ImageSettings(ModelAccess, frozen=True):
+    """The service that makes images, by default that of the provider openai; and how chats show images."""
+
+    enabled: Literal["auto", "on", "off"] = "auto"
+    """Whether the model is offered `make_image`: `auto` if this table names a service, or there is a key for OpenAI itself."""
+    model: str | None = None
+    """By default `gpt-image-1`."""
+    timeout_seconds: Seconds = 300
+    terminal: Literal["auto", "kitty", "iterm2", "sixel", "off"] = "auto"
+    """How a chat shows images in the terminal: `auto` if the environment names a terminal that can."""
+
+
 class GatewaySettings(Section, frozen=True):
     home_channel: str | None = None
     platforms: dict[str, PlatformSettings] = {}
@@ -244,6 +256,7 @@ class Settings(Section, frozen=True):
     api: ApiSettings = ApiSettings()
     agent: AgentSettings = AgentSettings()
     terminal: Terminal = Terminal()
+    images: ImageSettings = ImageSettings()
     gateway: GatewaySettings = GatewaySettings()
     fleet: FleetSettings = FleetSettings()
     broker: BrokerSettings = BrokerSettings()
@@ -265,11 +278,27 @@ class Settings(Section, frozen=True):
         """The access settings of a provider; the defaults if it is not configured."""
         return self.models.get(provider, ModelAccess())
 
+    def image_access(self) -> ModelAccess | None:
+        """How to reach the service that makes images; None if the tool is not offered.
+
+        The key of the provider openai is sent only to the URL of that provider.
+        """
+        images, openai = self.images, self.access("openai")
+        own = bool(images.base_url or images.api_key or images.model)
+        if images.enabled == "off":
+            return None
+        if images.enabled == "auto" and not own and (openai.api_key is None or openai.base_url is not None):
+            return None
+        if images.base_url is not None:
+            return ModelAccess(base_url=images.base_url, api_key=images.api_key)
+        return ModelAccess(base_url=openai.base_url, api_key=images.api_key or openai.api_key)
+
     def secrets(self) -> list[str]:
         """Every secret in the settings, for code that must redact them."""
         found = [value.reveal() for _, value in _leaves(self) if isinstance(value, Secret)]
         options = [value for table in self.gateway.platforms.values() for value in table.values()]
-        urls = [self.store, *self.fleet.peers, *(access.base_url or "" for access in self.models.values())]
+        services: tuple[ModelAccess, ...] = (self.images, *self.models.values())
+        urls = [self.store, *self.fleet.peers, *(service.base_url or "" for service in services)]
         passwords = [password for url in urls if (password := urlsplit(url).password)]
         return [*found, *(text for text in options if isinstance(text, str)), *passwords]
 

@@ -49,8 +49,14 @@ def reply(events: Iterable[Event], ended: TurnEnded) -> str:
 def files(events: Iterable[Event]) -> tuple[str, ...]:
     """The attachments from the model or a tool: names of files in the session's directory."""
     parts = [part for event in events if isinstance(event, ModelSaid | ToolEnded) for part in event.parts]
-    urls = [part.url for part in parts if isinstance(part, File | Image)]
-    return tuple(url.removeprefix("file:") for url in urls if url.startswith("file:"))
+    names = [_file_name(part) for part in parts if isinstance(part, File | Image)]
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _file_name(part: File | Image) -> str:
+    if isinstance(part, Image) and part.saved_as:
+        return part.saved_as
+    return part.url.removeprefix("file:") if part.url.startswith("file:") else ""
 
 
 def ended(

@@ -19,6 +19,8 @@ class Image(msgspec.Struct, frozen=True, tag="image", omit_defaults=True):
     url: str
     media_type: str = ""
     detail: str = ""
+    saved_as: str = ""
+    """The name of a copy in the session's files. It is sent to the user with the reply."""
 
 
 class File(msgspec.Struct, frozen=True, tag="file", omit_defaults=True):

@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from holdfast.model.image_format import image_type
 from holdfast.model.message import File, Image
 from holdfast.providers.sanitize import clean
 
@@ -37,7 +38,7 @@ def load_image(part: Image) -> InlineContent | str | None:
     if is_link(part.url):
         return part.url
     found = decode_data_url(part.url, MAX_IMAGE_CHARACTERS)
-    kind = _image_type(found.content) if found else None
+    kind = image_type(found.content) if found else None
     return InlineContent(kind, found.base64, found.content) if found and kind else None
 
 
@@ -90,15 +91,3 @@ def decode_data_url(url: str, max_characters: int) -> InlineContent | None:
     written = base64.b64encode(content).decode("ascii")
     fits = content and len(written) <= max_characters
     return InlineContent(head[1].lower(), written, content) if fits else None
-
-
-def _image_type(content: bytes) -> str | None:
-    if content.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if content.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if content.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
-        return "image/webp"
-    return None

@@ -1,4 +1,4 @@
-"""Posts a request to a provider and streams the events of the response.
+"""Posts a request to a provider and streams the events of the response, or reads the whole response.
 
 One connection pool per provider. Proxies come from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, further
 certificate authorities from `SSL_CERT_FILE` and `SSL_CERT_DIR`. Nothing is retried here.
@@ -8,7 +8,8 @@ import asyncio
 import base64
 import ssl
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
@@ -32,6 +33,7 @@ REDIRECTS = REPEATING_REDIRECTS | {301, 302, 303}
 DRAIN_SECONDS = 0.05
 """How long to wait for the end of a response whose last event has come, so that its connection can be used again."""
 PING = b"ping"
+JSON = "application/json"
 
 
 class ProviderTransport:
@@ -44,7 +46,7 @@ class ProviderTransport:
         headers: Mapping[str, str],
         *,
         limits: RequestTimeouts,
-        is_last: Callable[[ServerEvent], bool],
+        is_last: Callable[[ServerEvent], bool] = lambda _: False,
     ) -> None:
         """`path` is added to the base URL; `headers` have lower-case names; `is_last` finds the end of a reply."""
         parts = urlsplit(server.base_url)
@@ -65,9 +67,7 @@ class ProviderTransport:
         Unreachable for a broken or silent connection, and BadReply for an event that is too large.
         """
         session = self._session or await self._open()
-        import aiohttp
-
-        try:
+        with self._translated_errors():
             response = await self._send(session, body)
             try:
                 if response.status >= 400:
@@ -80,6 +80,41 @@ class ProviderTransport:
                     reader.close()
             finally:
                 response.close()  # a connection whose response has been read to its end is kept
+
+    async def fetch(self, body: Sequence[bytes], *, max_bytes: int, content_type: str = JSON) -> bytes:
+        """The whole body of a response that is no event stream.
+
+        Raises as `post` does. The limit `first_seconds` is also that for the body.
+        """
+        session = self._session or await self._open()
+        with self._translated_errors():
+            response = await self._send(session, body, content_type)
+            try:
+                if response.status >= 400:
+                    raise ProviderErrorResponse(response.status, response.headers, await self._read_error(response))
+                return await self._read_all(response, max_bytes)
+            finally:
+                response.close()
+
+    async def _read_all(self, response: "aiohttp.ClientResponse", max_bytes: int) -> bytes:
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.first_seconds):
+                while chunk := await response.content.readany():
+                    body += chunk
+                    if len(body) > max_bytes:
+                        raise BadReply(f"{self._who} sent a response of more than {max_bytes:,} bytes")
+        except TimeoutError as e:
+            raise timeout_error(self._who, self._limits.first_seconds) from e
+        return bytes(body)
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """Translate the errors of the HTTP library."""
+        import aiohttp
+
+        try:
+            yield
         except aiohttp.ClientConnectorCertificateError as e:
             raise Unreachable(f"the certificate of {self._who} is invalid ({e.certificate_error})") from e
         except aiohttp.ClientHttpProxyError as e:
@@ -103,12 +138,14 @@ class ProviderTransport:
                 self._session = _session(context, self._limits)
             return self._session
 
-    async def _send(self, session: "aiohttp.ClientSession", body: Sequence[bytes]) -> "aiohttp.ClientResponse":
+    async def _send(
+        self, session: "aiohttp.ClientSession", body: Sequence[bytes], content_type: str = JSON
+    ) -> "aiohttp.ClientResponse":
         """The response, after redirects to the same host that repeat the request."""
         import aiohttp
 
         url, size = self._url, sum(map(len, body))
-        headers = {**self._headers, "content-length": str(size)}
+        headers = {**self._headers, "content-type": content_type, "content-length": str(size)}
         for _ in range(MAX_REDIRECTS + 1):
             data = b"".join(body) if size <= CHUNK_BYTES else _iterate(body)
             try:
@@ -218,7 +255,7 @@ def _session(context: ssl.SSLContext, limits: RequestTimeouts) -> "aiohttp.Clien
         connector=aiohttp.TCPConnector(ssl=context, limit=0),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_seconds),
         cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"user-agent": f"holdfast/{__version__}", "content-type": "application/json"},
+        headers={"user-agent": f"holdfast/{__version__}"},
     )
 
 

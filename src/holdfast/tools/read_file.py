@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.model.errors import Invalid
 from holdfast.model.finding import Finding
+from holdfast.model.image_format import image_type
 from holdfast.model.message import Image
 from holdfast.model.text import counted
 from holdfast.model.tool import ToolContext, ToolOutput
@@ -24,12 +25,6 @@ PAGE_CHARS = 100_000
 SNIFF_BYTES = 8_192
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 MAX_LISTED = 200
-IMAGE_SIGNATURES = (
-    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
-    (b"\xff\xd8\xff", 0, "image/jpeg"),
-    (b"GIF8", 0, "image/gif"),
-    (b"WEBP", 8, "image/webp"),
-)
 
 
 class ReadFileArguments(msgspec.Struct, frozen=True):
@@ -76,17 +71,13 @@ class ReadFileTool:
         size = stat_file(path).st_size
         with open_checked(parsed.path, context, self._home) as file:
             start = file.read(SNIFF_BYTES)
-            if media_type := _image_type(start):
+            if media_type := image_type(start):
                 file.seek(0)
                 return _image(file, path, media_type, size)
             if b"\0" in start:
                 raise Invalid(f"{path} is a binary file of {size:,} bytes; inspect it with a program in the terminal")
             file.seek(0)
             return ToolOutput.say(_page(file, parsed, path))
-
-
-def _image_type(start: bytes) -> str | None:
-    return next((kind for mark, offset, kind in IMAGE_SIGNATURES if start[offset : offset + len(mark)] == mark), None)
 
 
 def _image(file: BinaryIO, path: Path, media_type: str, size: int) -> ToolOutput:

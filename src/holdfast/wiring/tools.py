@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from holdfast.engine.context.tokens import BYTES_PER_TOKEN
@@ -11,6 +11,7 @@ from holdfast.engine.turn.tool_call import ToolCallSettings
 from holdfast.model.event import Event, SessionOpened
 from holdfast.model.provider import AskModel
 from holdfast.model.session import Session
+from holdfast.model.tool import Tool
 from holdfast.processes.foreground import ForegroundCommands
 from holdfast.processes.registry import ProcessRegistry
 from holdfast.settings import Settings
@@ -77,9 +78,40 @@ async def open_toolbox(
         recording=foreground.recording,
         sandbox=sandbox,
     )
-    tools = [*own, process, recall, send_file]
+    async with (
+        _open_image_tools(database, settings) as image_tools,
+        _open_mcp_tools(settings) as mcp_tools,
+    ):
+        yield Toolbox([*own, process, recall, send_file, *image_tools, *mcp_tools])
+
+
+@asynccontextmanager
+async def _open_image_tools(database: Database, settings: Settings) -> AsyncIterator[list[Tool]]:
+    """Open the tool that makes images, if a service for it is configured."""
+    access = settings.image_access()
+    if access is None:
+        yield []
+        return
+    from holdfast.providers.openai.images import DEFAULT_MODEL, OpenAiImages
+    from holdfast.tools.make_image import MakeImageTool
+
+    service = OpenAiImages(
+        access.api_key.reveal() if access.api_key else "",
+        access.base_url,
+        model=settings.images.model or DEFAULT_MODEL,
+        timeout_seconds=settings.images.timeout_seconds,
+    )
+    try:
+        yield [MakeImageTool(database, service, home=settings.home)]
+    finally:
+        await service.close()
+
+
+@asynccontextmanager
+async def _open_mcp_tools(settings: Settings) -> AsyncIterator[Sequence[Tool]]:
+    """Open the tools of the configured MCP servers."""
     if not settings.mcp:
-        yield Toolbox(tools)
+        yield []
         return
     from holdfast.tools.mcp.server import McpServer
     from holdfast.tools.mcp.servers import McpServers
@@ -100,4 +132,4 @@ async def open_toolbox(
     async with McpServers(servers, logs=settings.home / "logs", logins=settings.home / FOLDER) as connected:
         for problem in connected.problems:
             logger.warning("%s; its tools are unavailable", problem)
-        yield Toolbox([*tools, *connected.tools()])
+        yield connected.tools()

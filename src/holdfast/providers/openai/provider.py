@@ -61,7 +61,7 @@ class OpenAiProvider:
                     for delta in merge_deltas(delta for event in events for delta in draft.add(event.data)):
                         yield delta
         except ProviderErrorResponse as e:
-            raise _map_error(e, server, request.model) from e
+            raise map_response(e, server, request.model) from e
         except Unreachable:
             # After the finish reason a broken connection loses only the token count.
             if not draft.is_complete:
@@ -90,7 +90,8 @@ def _is_last(event: ServerEvent) -> bool:
     return event.data.startswith(b"[DONE]")
 
 
-def _map_error(response: ProviderErrorResponse, server: ProviderEndpoint, model: str) -> ProviderFailed:
+def map_response(response: ProviderErrorResponse, server: ProviderEndpoint, model: str) -> ProviderFailed:
+    """The error to raise for an error response in the format of OpenAI."""
     document = response.document()
     error = document.get("error") or document
     said = error if isinstance(error, Mapping) else {}
