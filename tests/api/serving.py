@@ -50,6 +50,7 @@ def write_config(
     vendor: str = "",
     approval_seconds: int = 0,
     store: str = "",
+    images: str = "",
     **api: object,
 ) -> None:
     """Configure the models that a request can name: echo, tools, and the scripts above; or only `alone`, without fallbacks."""
@@ -72,9 +73,10 @@ def write_config(
     if store:
         lines = [f'store = "{store}"', *lines]
     context = ["[context]", f"window = {context_window}"] if context_window else []
+    service = ["[images]", f'base_url = "{images}"', 'api_key = "sk-images"'] if images else []
     lines += [f"{name} = {json.dumps(value)}" for name, value in {"key": KEY, **api}.items()]
     (home / "config.toml").write_text(
-        "\n".join([*lines, *context, "[agent]", f"approval_seconds = {approval_seconds}", ""])
+        "\n".join([*lines, *context, *service, "[agent]", f"approval_seconds = {approval_seconds}", ""])
     )
     (home / "config.toml").chmod(0o600)
 

@@ -33,9 +33,9 @@ def browser(playing: Playwright) -> Iterator[Browser]:
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[Server]:
+def serving(home: Path, **config: object) -> Iterator[Server]:
     """A server that must log no error."""
-    with Server(home) as running:
+    with Server(home, **config) as running:  # type: ignore[arg-type] # see `write_config`
         yield running
         running.stop()
     refuse_errors(running)

@@ -95,7 +95,9 @@ async def test_a_result_is_the_input_of_the_next_edit(tool: MakeImageTool, scene
     assert saved(second, scene) == [edited(draw("a tree"), None)]
 
 
-async def test_the_images_of_the_newest_message_are_inputs(tool: MakeImageTool, scene: ToolContext, stage: Stage) -> None:
+async def test_the_images_of_the_newest_message_are_inputs(
+    tool: MakeImageTool, scene: ToolContext, stage: Stage
+) -> None:
     session = await stage.session()
     old, one, two, undone = (sample(size=(size, 10)) for size in (10, 20, 30, 40))
     await say(stage.database, session.id, Image(as_url(old)))

@@ -11,11 +11,12 @@ import holdfast
 from holdfast.api.anthropic import response_models as anthropic_models
 from holdfast.api.anthropic.request import VERSION, VERSION_HEADER
 from holdfast.api.anthropic.request_models import CountTokensRequest, MessagesRequest
-from holdfast.api.native import response_models
+from holdfast.api.native import files, response_models
 from holdfast.api.native.endpoint import Endpoint
 from holdfast.api.openai.chat_request import ChatRequest
 from holdfast.api.openai.conversations import routes as conversations
 from holdfast.api.openai.responses import compaction, request
+from holdfast.model.image_format import EXTENSIONS
 
 Json = dict[str, Any]
 PlainRoute = tuple[str, str, Callable[..., object]]
@@ -35,7 +36,11 @@ BODIES: dict[str, type] = {
 }
 """Bodies of plain routes as far as they are typed; docs/api.md describes further parameters."""
 JSON, TEXT, HTML, STREAM = "application/json", "text/plain", "text/html", "text/event-stream"
-OTHER_TYPES = {"/metrics": TEXT, "/docs": HTML}
+OTHER_TYPES: dict[str, tuple[str, ...]] = {
+    "/metrics": (TEXT,),
+    "/docs": (HTML,),
+    "/v1/sessions/{ref}/files/{name}": (files.OTHER, *EXTENSIONS),
+}
 ANTHROPIC_RESPONSES: dict[str, type] = {
     "/v1/messages": anthropic_models.MessageResponse,
     "/v1/messages/count_tokens": anthropic_models.TokenCountResponse,
@@ -167,8 +172,8 @@ def _without_null(schema: Json) -> Json:
 
 
 def _answer(path: str, schema: Json) -> Json:
-    kind = OTHER_TYPES.get(path, JSON)
-    content: Json = {kind: {"schema": schema if kind == JSON else {"type": "string"}}}
+    kinds = OTHER_TYPES.get(path, (JSON,))
+    content: Json = {kind: {"schema": schema if kind == JSON else {"type": "string"}} for kind in kinds}
     if path in STREAMED:
         content[STREAM] = {"schema": {"type": "string"}}
     return {"description": "Success", "content": content}

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import binascii
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,11 @@ from holdfast.interop.export.jsonl import export_lines
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import ModelSaid, ToolEnded, UserSaid
+from holdfast.model.image_format import image_type
 from holdfast.model.message import Image, Text
 from holdfast.model.session import Session
 from holdfast.model.text import parse_decimal
+from holdfast.store import session_files
 from holdfast.store.database import Transaction
 from holdfast.store.repos import approvals, input_queue, log
 from holdfast.store.repos import sessions as stored
@@ -35,13 +36,6 @@ PAGE_EVENTS = 100
 """Events that a page loads at once."""
 PRECEDING_EVENTS = 30
 """Events shown above the requested one."""
-SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
-IMAGE_SIGNATURES = (
-    (b"\x89PNG", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"RIFF", "image/webp"),
-)
 
 
 def load_session(tx: Transaction, ref: str) -> Session:
@@ -186,27 +180,21 @@ async def send_image(request: Request) -> Response:
     part = parts[number] if number < len(parts) else None
     if not isinstance(part, Image):
         raise NotFound("image not found")
-    files = get_context(request).settings.home / "files" / session.id
-    data = await asyncio.to_thread(_read_image, part.url, files)
-    media_type = next((media_type for magic, media_type in IMAGE_SIGNATURES if data.startswith(magic)), None)
+    data = await asyncio.to_thread(_read_image, part.url, get_context(request).settings.home, session.id)
+    media_type = image_type(data)
     if media_type is None:
         raise NotFound("this image type cannot be shown")
     return Response(data, headers={"cache-control": "private, max-age=86400"}, media_type=media_type)
 
 
-def _read_image(url: str, files: Path) -> bytes:
+def _read_image(url: str, home: Path, session_id: str) -> bytes:
     if EMBEDDABLE.match(url):
         try:
             return base64.b64decode(url.partition(",")[2], validate=False)
         except binascii.Error as e:
             raise NotFound("the image is damaged") from e
-    name = url.removeprefix("file:")
-    if not SAFE_NAME.fullmatch(name) or name.startswith("."):
-        raise NotFound("image not found")
-    try:
-        return (files / name).read_bytes()
-    except OSError as e:
-        raise NotFound("the image file no longer exists") from e
+    with session_files.open_file(home, session_id, url.removeprefix("file:")) as file:
+        return file.read()
 
 
 async def export_session(request: Request) -> Response:

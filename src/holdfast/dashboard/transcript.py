@@ -44,6 +44,8 @@ class PageBlock(msgspec.Struct, frozen=True):
     text: str = ""
     full_length: int = 0
     url: str = ""
+    is_made: bool = False
+    """Whether it is an image that a tool made for the user."""
 
 
 class PageItem(msgspec.Struct):
@@ -221,7 +223,7 @@ def _to_blocks(parts: Iterable[Part], seq: int, limit: int = MAX_TEXT) -> list[P
             case Reasoning() if part.text.strip():
                 blocks.append(_text_block(part.text, limit, "reasoning"))
             case Image() if EMBEDDABLE.match(part.url) or part.url.startswith("file:"):
-                blocks.append(PageBlock("image", url=f"{seq}/{number}"))
+                blocks.append(PageBlock("image", url=f"{seq}/{number}", is_made=bool(part.saved_as)))
             case Image() | File():
                 blocks.append(
                     PageBlock(

@@ -174,7 +174,9 @@ async def test_a_reply_without_end_is_cut_off(server: ImagesServer) -> None:
 
 
 async def test_a_refusal_by_moderation_is_not_repeated(server: ImagesServer) -> None:
-    server.acts.append(lambda handler: handler.answer_error(400, "Rejected by the safety system.", "moderation_blocked"))
+    server.acts.append(
+        lambda handler: handler.answer_error(400, "Rejected by the safety system.", "moderation_blocked")
+    )
 
     with pytest.raises(Refused, match="Rejected by the safety system"):
         await make(server, ImageRequest(prompt="something vile"))
@@ -209,7 +211,9 @@ async def test_silence_is_not_repeated(server: ImagesServer) -> None:
     server.acts.append(server.hang)
 
     with pytest.raises(Unreachable, match="sent nothing for"):
-        await make(server, ImageRequest(prompt="a tree"), timeout_seconds=HANG_SECONDS)  # a second request would get an image
+        await make(
+            server, ImageRequest(prompt="a tree"), timeout_seconds=HANG_SECONDS
+        )  # a second request would get an image
 
 
 async def test_a_body_that_never_ends_is_given_up(server: ImagesServer) -> None:

@@ -5,6 +5,7 @@ from holdfast.api.native import (
     activity,
     compaction,
     events,
+    files,
     hermes_compat,
     processes,
     questions,
@@ -63,6 +64,7 @@ ENDPOINTS = (
         query=request_models.PageRequest,
         large=True,
     ),
+    Endpoint("GET", f"{SESSION}/files/{{name}}", files.get_file),
     Endpoint(
         "POST",
         f"{SESSION}/turns",
