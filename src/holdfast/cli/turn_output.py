@@ -23,7 +23,7 @@ from holdfast.model.event import (
     ToolStarted,
     TurnEnded,
 )
-from holdfast.model.message import ToolCall, text_of
+from holdfast.model.message import Image, ToolCall, text_of
 from holdfast.model.sanitize import one_line, visible
 
 ARGUMENTS_SHOWN = 100
@@ -142,8 +142,10 @@ def describe_event(entry: Entry) -> str | None:
             return f"! {name}: outcome unknown; it may or may not have taken effect"
         case ToolEnded(name=name, outcome="denied"):
             return f"← {name}: denied, not run"
-        case ToolEnded(name=name, outcome=outcome, millis=millis):
-            return f"← {name}: {outcome} ({millis / 1000:.1f} s)"
+        case ToolEnded(name=name, outcome=outcome, millis=millis, parts=parts):
+            is_image = any(isinstance(part, Image) and part.saved_as for part in parts)
+            where = f": {one_line(text_of(parts))}" if is_image else ""
+            return f"← {name}: {outcome} ({millis / 1000:.1f} s){where}"
         case InputRefused():
             return REFUSED_NOTICE
         case ApprovalAsked(question=question):

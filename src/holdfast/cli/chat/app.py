@@ -19,6 +19,8 @@ from holdfast.cli.chat.input.key_bindings import bindings
 from holdfast.cli.chat.input.keyboard import copy_input
 from holdfast.cli.chat.input.paste import PasteBuffer
 from holdfast.cli.chat.output import banner
+from holdfast.cli.chat.output.image_protocols import detect_protocol
+from holdfast.cli.chat.output.inline_images import InlineImages
 from holdfast.cli.chat.output.painter import Painter
 from holdfast.cli.chat.output.screen import Screen
 from holdfast.cli.chat.output.status_line import status_line
@@ -379,4 +381,7 @@ class ChatApp(TerminalChat):
         self._follower = self.start(self._watcher.watch(session_id, after=after))
 
     def _new_watcher(self) -> SessionWatcher:
-        return SessionWatcher(self.engine, self._painter, self.screen.show, self._refresh, self.apply_model)
+        chosen = self.settings.images.terminal
+        protocol = detect_protocol(config.environment()) if chosen == "auto" else None if chosen == "off" else chosen
+        images = InlineImages(protocol, self.settings.home, lambda: self._painter.width)
+        return SessionWatcher(self.engine, self._painter, images, self.screen.show, self._refresh, self.apply_model)

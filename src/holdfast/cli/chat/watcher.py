@@ -11,6 +11,7 @@ from contextlib import aclosing
 from holdfast import process_lookup
 from holdfast.cli import stopped_worker
 from holdfast.cli.chat.output import banner
+from holdfast.cli.chat.output.inline_images import InlineImages
 from holdfast.cli.chat.output.painter import Painter
 from holdfast.cli.chat.output.status_line import TokenUsage
 from holdfast.cli.chat.output.transcript import TerminalTranscript
@@ -33,10 +34,17 @@ class SessionWatcher:
     """One session in one terminal. `show` prints coloured lines; nothing is printed twice."""
 
     def __init__(
-        self, engine: Engine, painter: Painter, show: Show, redraw: Callable[[], None], on_idle: OnIdle
+        self,
+        engine: Engine,
+        painter: Painter,
+        images: InlineImages,
+        show: Show,
+        redraw: Callable[[], None],
+        on_idle: OnIdle,
     ) -> None:
         self._engine = engine
         self._painter = painter
+        self._images = images
         self._show = show
         self._redraw = redraw
         self._on_idle = on_idle
@@ -82,7 +90,8 @@ class SessionWatcher:
         shown = banner.last_exchanges(entries)
         if earlier := banner.earlier_messages(banner.count_before(entries, shown)):
             self._show(self._painter.plain(earlier, "dim"))
-        self._show("".join(self.transcript.take(entry) for entry in shown))
+        lines = [self.transcript.take(entry) + await self._images.render(entry, session.id) for entry in shown]
+        self._show("".join(lines))
         self._update_offer()
 
     async def watch(self, session_id: str, *, after: int) -> None:
@@ -94,6 +103,7 @@ class SessionWatcher:
             async for item in news:
                 self._show(self.transcript.take(item))
                 if isinstance(item, Entry):
+                    self._show(await self._images.render(item, session_id))
                     self.usage.take(item)
                     self._request_title(session_id, item)
                 self._redraw()
