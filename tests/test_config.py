@@ -361,3 +361,51 @@ def test_the_password_from_the_environment_is_added_to_the_url_of_the_store(
 
     assert settings.store == expected
     assert "a%20b" not in str(settings.display_values())
+
+
+# images
+
+OPENAI = 'model = "scripted:echo"\n[models.openai]\napi_key = "sk-openai"\n'
+
+
+def image_service(settings: Settings) -> tuple[str | None, str | None] | None:
+    access = settings.image_access()
+    return None if access is None else (access.base_url, access.api_key.reveal() if access.api_key else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "service"),
+    [
+        ("", None),
+        (OPENAI, (None, "sk-openai")),
+        (OPENAI + '[images]\nenabled = "off"', None),
+        (OPENAI + 'base_url = "http://llama/v1"', None),
+        (OPENAI + 'base_url = "http://llama/v1"\n[images]\nmodel = "flux"', ("http://llama/v1", "sk-openai")),
+        (OPENAI + 'base_url = "http://llama/v1"\n[images]\nenabled = "on"', ("http://llama/v1", "sk-openai")),
+        (OPENAI + '[images]\nbase_url = "http://flux/v1"', ("http://flux/v1", None)),
+        (OPENAI + '[images]\nbase_url = "http://flux/v1"\napi_key = "k"', ("http://flux/v1", "k")),
+        ('[images]\napi_key = "k"', (None, "k")),
+        ('[images]\nenabled = "on"', (None, None)),
+    ],
+)
+def test_images_are_made_where_a_service_is_known_and_keys_stay_with_theirs(
+    home: Path, text: str, service: tuple[str | None, str | None] | None
+) -> None:
+    assert image_service(read(home, text)) == service
+
+
+def test_the_key_for_images_can_come_from_the_environment(home: Path) -> None:
+    text = '[images]\napi_key_env = "FLUX_KEY"\ntimeout_seconds = 7'
+    settings = read(home, text, FLUX_KEY="sk-flux")
+
+    assert image_service(settings) == (None, "sk-flux")
+    assert settings.images.timeout_seconds == 7
+    assert "sk-flux" in settings.secrets()
+    assert "sk-flux" not in repr(settings)
+    assert "images.api_key_env names FLUX_KEY, which is not set" in read(home, text).warnings
+
+
+@pytest.mark.parametrize("text", ['enabled = "maybe"', 'terminal = "vt52"', "timeout_seconds = 0", 'base_url = "flux"'])
+def test_a_wrong_setting_for_images_is_named(home: Path, text: str) -> None:
+    with pytest.raises(Invalid, match=rf"images\.{text.partition(' ')[0]}: expected"):
+        read(home, f"[images]\n{text}")

@@ -29,8 +29,7 @@ class ImageService(Protocol):
     async def make(self, request: ImageRequest, report: Callable[[str], None]) -> list[ImageContent]:
         """Make the images, at least one. `report` is told why it takes longer.
 
-        Each call costs money. It is repeated only if the service has answered that it did nothing. Raises
-        ProviderFailed; after Unreachable and BadReply the service may have made the images.
+        Each call costs money. It is repeated only if the service was too busy to accept it. Raises ProviderFailed; after Unreachable and BadReply the service may have made the images.
         """
 
     async def close(self) -> None:

@@ -201,10 +201,19 @@ async def test_a_service_that_stays_busy_is_given_up(server: ImagesServer) -> No
     assert waits.seconds == [1.0, 2.0]
 
 
-async def test_an_error_of_the_service_is_retried(server: ImagesServer) -> None:
+async def test_an_overloaded_service_is_asked_again(server: ImagesServer) -> None:
     server.acts.append(lambda handler: handler.answer_error(503, "Overloaded.", "server_error"))
 
     assert len(await make(server, ImageRequest(prompt="a tree"))) == 1
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+async def test_an_error_that_may_have_cost_money_is_not_repeated(server: ImagesServer, status: int) -> None:
+    server.acts.append(lambda handler: handler.answer_error(status, "Oh dear.", "server_error"))
+
+    with pytest.raises(Unreachable, match="Oh dear"):
+        await make(server, ImageRequest(prompt="a tree"))
+    assert len(server.requests) == 1
 
 
 async def test_silence_is_not_repeated(server: ImagesServer) -> None:

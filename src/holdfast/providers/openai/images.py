@@ -31,13 +31,14 @@ MAX_IMAGE_BYTES = 20 * 1024 * 1024
 REST_BYTES = 64 * 1024
 """The rest of a reply: revised prompts, token counts."""
 POLICY = RetryPolicy(tries=3)
+TOO_BUSY = (429, 503)
 
 
 class OpenAiImages:
     """Implements `ImageService`.
 
-    A request is repeated only after an error status that promises that nothing was made. If the connection
-    breaks or the service is silent, it may have made the images, and charged for them.
+    A request is repeated only if the service was too busy to accept it. After any other failure it may have made the
+    images, and charged for them.
     """
 
     def __init__(
@@ -87,7 +88,8 @@ class OpenAiImages:
             except ProviderErrorResponse as e:
                 failed = _explain(map_response(e, server, self._model), server)
                 after = failed.retry_after if isinstance(failed, RateLimited) else None
-                wait = retry_delay(POLICY, tried, self._chance(), after) if failed.retryable else None
+                is_busy = failed.retryable and e.status in TOO_BUSY
+                wait = retry_delay(POLICY, tried, self._chance(), after) if is_busy else None
                 if wait is None:
                     raise failed from e
             tried += 1
