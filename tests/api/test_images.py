@@ -11,7 +11,7 @@ import pytest
 
 from tests.api import native_client
 from tests.api.native_client import begin, say, wait_for_end
-from tests.api.serving import Server
+from tests.api.serving import Server, ask
 from tests.crash.programs import wait_until
 from tests.fakes.images_server import ImagesServer, draw, edited, sample
 
@@ -101,6 +101,18 @@ def test_a_file_that_is_no_image_is_a_download(http: httpx.Client, server: Serve
     assert [answer.text for answer in answers] == [page, page]
     assert {answer.headers["content-type"] for answer in answers} == {"application/octet-stream"}
     assert all(answer.headers["content-disposition"].startswith("attachment;") for answer in answers)
+
+
+def test_the_model_sees_the_image_that_it_made(
+    tmp_path: Path, vendor: str, record: Path, service: ImagesServer
+) -> None:
+    with Server(tmp_path / "home", vendor=vendor, images=service.url) as server, server.http() as http:
+        ask(http, CALL)
+    *_, last = (json.loads(line) for line in record.read_text().splitlines())
+    shown = [part for message in last["messages"] for part in message["content"] or () if isinstance(part, dict)]
+
+    url = f"data:image/png;base64,{base64.b64encode(draw('a tree')).decode()}"
+    assert [part["image_url"]["url"] for part in shown if part["type"] == "image_url"] == [url]
 
 
 def test_without_a_service_the_tool_is_not_offered(own: Server) -> None:

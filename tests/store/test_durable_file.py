@@ -8,10 +8,12 @@ import pytest
 
 from holdfast.gateway import attachments
 from holdfast.gateway.port import Attachment
+from holdfast.model.image_service import ImageContent
 from holdfast.model.message import File
 from holdfast.store.sqlite import connection as sqlite_connection
 from holdfast.store.sqlite import location, migrate
 from holdfast.store.sqlite.driver import open_sqlite
+from holdfast.tools.make_image import save
 from holdfast.tools.output_capture import SHOWN_CHARS, OutputCapture
 from tests.tools.test_send_file import send
 
@@ -77,6 +79,17 @@ async def test_a_sent_file_is_flushed_before_its_result_is_returned(tmp_path: Pa
     assert isinstance(file, File)
     copy = tmp_path / "files" / file.url.removeprefix("file:")
     assert {copy, copy.parent, copy.parent.parent, tmp_path / "files", tmp_path} <= set(synced.paths)
+
+
+async def test_a_made_image_is_flushed_before_its_result_is_returned(tmp_path: Path, synced: Synced) -> None:
+    saved = save(ImageContent("image/png", b"a picture"), tmp_path / "files" / "hf-1")
+    # The content is flushed under the name that the file has before it is complete.
+    partial = saved.with_name(f".{saved.name}.{os.getpid()}.partial")
+
+    assert saved.read_bytes() == b"a picture"
+    assert {partial, saved.parent, tmp_path / "files", tmp_path} <= set(synced.paths)
+    assert synced.paths.index(partial) < len(synced.paths) - 1 - synced.paths[::-1].index(saved.parent)
+    assert list(saved.parent.iterdir()) == [saved]
 
 
 class Mail:

@@ -139,7 +139,7 @@ def _save_all(made: list[ImageContent], folder: Path) -> ToolOutput:
     lines, images = [], []
     room = MAX_LOGGED
     for image in made:
-        path = _save(image, folder)
+        path = save(image, folder)
         width, height = image_size(image.content) or (0, 0)
         kind = image.media_type.partition("/")[2].upper()
         lines.append(f"Saved as {path} ({width}x{height} {kind}, {len(image.content):,} bytes).")
@@ -152,7 +152,7 @@ def _save_all(made: list[ImageContent], folder: Path) -> ToolOutput:
     return ToolOutput(parts=parts)
 
 
-def _save(image: ImageContent, folder: Path) -> Path:
+def save(image: ImageContent, folder: Path) -> Path:
     """Save the image so that it survives a power cut, readable only by its owner. Saving it again changes nothing."""
     name = f"image-{hashlib.sha256(image.content).hexdigest()[:24]}{EXTENSIONS[image.media_type]}"
     durable_file.make_folders(folder, mode=0o700)
