@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import httpx
 from anthropic import Anthropic
+from anthropic import DefaultHttpxClient as AnthropicHttpClient
 from openai import DefaultHttpxClient, OpenAI
 
 from tests.api.sdk_types import check_document, check_event
@@ -147,7 +148,10 @@ class Server:
         return OpenAI(base_url=f"{self.url}/v1", api_key=KEY, **{**usual, **options})
 
     def anthropic(self, **options: Any) -> Anthropic:
-        return Anthropic(base_url=self.url, api_key=KEY, **{"max_retries": 0, "timeout": 30, **options})
+        """Anthropic's client; each response is checked as well."""
+        checked = AnthropicHttpClient(event_hooks={"response": [check_document]})
+        usual = {"max_retries": 0, "timeout": 30, "http_client": checked}
+        return Anthropic(base_url=self.url, api_key=KEY, **{**usual, **options})
 
     def __enter__(self) -> Self:
         return self
