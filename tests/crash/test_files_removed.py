@@ -2,7 +2,10 @@
 
 import errno
 import os
+import re
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -13,7 +16,7 @@ import httpx
 import pytest
 
 from tests.api.serving import Server, ask
-from tests.crash.programs import wait_until
+from tests.crash.programs import Hung, wait_until
 
 CLIENTS = 3
 BEFORE = 6
@@ -143,6 +146,24 @@ def test_what_was_acknowledged_is_saved_beside_a_database_that_was_replaced(
     assert (own.home / "holdfast.db.rescued-1").stat().st_mode & 0o077 == 0
     assert {response.status_code for response in refused} <= {503, 507}
     assert ready.status_code == 503
+
+
+@pytest.mark.crash
+def test_a_server_whose_database_was_removed_starts_again_only_with_its_sessions(own: Server) -> None:
+    acknowledged, _, _ = disturb(own, remove(""))
+    own.kill()
+    newest = max(own.home.glob("holdfast.db.rescued-*"), key=lambda file: file.stat().st_mtime_ns)
+
+    with pytest.raises(Hung, match=re.escape(str(newest))):
+        own.restart()
+    restored = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--home", own.home, "restore", newest], capture_output=True, check=False
+    )
+    own.restart()
+
+    assert restored.returncode == 0, restored.stderr
+    text = stored(own.home / "holdfast.db")
+    assert [one for one in acknowledged if one not in text] == []
 
 
 @pytest.mark.crash

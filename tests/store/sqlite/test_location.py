@@ -177,3 +177,14 @@ def test_the_mount_table_of_this_machine_is_parsed(tmp_path: Path) -> None:
         pytest.skip("this system has no mount table of this form")
 
     assert location.file_system(tmp_path, location.MOUNTS.read_text("utf-8", "surrogateescape")) is not None
+
+
+async def test_a_missing_database_is_not_replaced_by_an_empty_one_beside_its_rescued_copy(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    for name in ("holdfast.db.rescued-1", "holdfast.db.rescued-10", "holdfast.db.rescued-2"):
+        (tmp_path / name).touch()
+
+    with pytest.raises(Unsupported, match=r"holdfast\.db is missing.*holdfast\.db\.rescued-10.*holdfast restore"):
+        await open_sqlite(path)
+
+    assert not path.exists()

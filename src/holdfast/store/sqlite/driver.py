@@ -221,6 +221,7 @@ async def open_sqlite(
 
 
 def _ready(path: Path) -> None:
+    location.refuse_missing(path)
     location.prepare(path)
     try:
         migrate.refuse_foreign(path)

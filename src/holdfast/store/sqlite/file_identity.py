@@ -18,6 +18,7 @@ import apsw
 from holdfast.model.errors import IoFailed, Unavailable
 from holdfast.store import durable_file
 from holdfast.store.sqlite.connection import LockWait
+from holdfast.store.sqlite.location import RESCUED
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class StoreFiles:
     def _copy(self, connection: apsw.Connection) -> None:
         """Write everything in the open files to a file beside the store. A person must decide which of the two to keep."""
         number = 1
-        while (copy := self.path.with_name(f"{self.path.name}.rescued-{number}")).exists():
+        while (copy := self.path.with_name(f"{self.path.name}{RESCUED}{number}")).exists():
             number += 1
         part = copy.with_name(f"{copy.name}.part")
         part.unlink(missing_ok=True)

@@ -32,6 +32,8 @@ NETWORK = {
     *("fuse.davfs2", "fuse.curlftpfs", "fuse.juicefs", "fuse.goofys", "fuse.smbnetfs", "fuse.portal"),
 }
 MOUNTS = Path("/proc/self/mountinfo")
+RESCUED = ".rescued-"
+"""Between the name of a database and the number of a copy that was saved when its files were removed or replaced."""
 ESCAPED = re.compile(r"\\([0-7]{3})")
 """How the kernel writes a space, a tab, a line break or a backslash in a mount point."""
 
@@ -60,6 +62,19 @@ def refuse_network(path: Path, mounts: str) -> None:
             f"{path} is on a network file system ({kind}), where SQLite can lose acknowledged writes. "
             "Move the home directory to a local disk (--home or HOLDFAST_HOME), "
             "or use PostgreSQL (HOLDFAST_STORE=postgresql://…)."
+        )
+
+
+def refuse_missing(path: Path) -> None:
+    """Raise Unsupported if the database is missing but there is a copy of its data: an empty store would hide the sessions."""
+    copies = [
+        file for file in path.parent.glob(f"{path.name}.rescued-*") if file.suffix.removeprefix(RESCUED).isdigit()
+    ]
+    if copies and not path.exists():
+        newest = max(copies, key=lambda file: int(file.suffix.removeprefix(RESCUED)))
+        raise Unsupported(
+            f"{path} is missing. It was removed while it was in use, and its data was saved as {newest}. "
+            f"Run `holdfast restore {newest}`, or move that file away to start with an empty store."
         )
 
 
