@@ -163,6 +163,21 @@ async def test_a_refused_result_of_our_tool_is_replaced_and_the_turn_continues(t
     assert BAD not in result.text
 
 
+async def test_a_reason_that_quotes_the_refused_result_does_not_return_to_the_context(tmp_path: Path) -> None:
+    model = Picky(Refused(f"not accepted: '{BAD}'", blames_input=True))
+    stage = await set_up(tmp_path, ask=model.ask)
+    stage.reader.says = f"some text with {BAD} in it"
+    session = await stage.session()
+    model.calls = [(ToolCall("call-1", "look"),)]
+
+    events = await stage.play(session.id, "look around")
+    after = await stage.play(session.id, "and now?")
+
+    assert (ending(events).outcome, ending(after).outcome) == ("done", "done")
+    assert BAD in set_aside(events)[0].reason
+    assert model.seen[-1] == "and now?"
+
+
 async def test_a_refused_result_of_the_clients_tool_fails_its_turn_only(tmp_path: Path) -> None:
     model = refusing()
     stage = await set_up(tmp_path, ask=model.ask)

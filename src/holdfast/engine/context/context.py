@@ -10,6 +10,7 @@ The size is what the provider counted for the last reply, plus an estimate of wh
 the size computed for it replaces the count.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
@@ -75,7 +76,7 @@ STATE_EVENTS = {
 """Events without a message that still change the view or its known size."""
 EVENTS_WITH_REFERENCES = {Compacted, CompactionUndone, Rewound, MessagePinned, InputRefused, MessageRemoved}
 """Events that can make the view show messages that it did not show before."""
-REFUSED = "The model's provider refused the content of this result, and it was removed: {}"
+REFUSED = "The model's provider refused the content of this result, and it was removed{}"
 REMOVED = "The content of this result was removed from the conversation."
 MESSAGE_BYTES = 450
 """Memory of a message besides its text, measured with messages of 100 to 300 characters."""
@@ -217,7 +218,8 @@ class Context:
             case SystemChanged():
                 self.system = event.system or None
             case InputRefused():
-                self._remove(set(event.seqs), REFUSED.format(event.reason), "failed")
+                is_quoted = any(_quotes(event.reason, one) for one in self._messages if one.seq in event.seqs)
+                self._remove(set(event.seqs), REFUSED.format("." if is_quoted else f": {event.reason}"), "failed")
             case MessageRemoved():
                 self._remove({event.seq}, REMOVED)
             case Compacted():
@@ -414,6 +416,11 @@ def _without_content(message: Message, notice: str, outcome: Outcome | None) -> 
         if isinstance(part, ToolResult | ToolCall)
     )
     return msgspec.structs.replace(message, parts=parts) if parts else None
+
+
+def _quotes(reason: str, message: Message) -> bool:
+    """Whether a reason may contain refused content: it must not return to the context. A shared word is enough."""
+    return any(word in message.text for word in re.findall(r"\w{4,}", reason))
 
 
 def _find_cut_off(messages: Sequence[Message], turn_id: str) -> int | None:
