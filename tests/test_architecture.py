@@ -29,7 +29,17 @@ TEXT_FILES = [
 MAX_MODULES = 30
 """Modules in one package; a larger package needs subpackages."""
 
-BASICS = {"clock", "process_lookup", "process_slots", "model", "safe_fetch", "settings", "supervisor", "tasks"}
+BASICS = {
+    "clock",
+    "installation",
+    "process_lookup",
+    "process_slots",
+    "model",
+    "safe_fetch",
+    "settings",
+    "supervisor",
+    "tasks",
+}
 SERVICES = BASICS | {"store", "engine", "providers", "tools", "processes", "interop", "sse"}
 SERVICES |= {"http_connection", "http_server", "websocket_connection"}
 FACES = {"api", "gateway", "dashboard", "cron", "batch", "broker", "mcp_server", "torture"}
@@ -37,6 +47,7 @@ WIRING = SERVICES | {"slash", "config", "logs", "wiring"}
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "clock": {"model"},
+    "installation": set(),
     "process_lookup": {"model"},
     "settings": {"model"},
     "tasks": {"model"},

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -46,6 +46,7 @@ class Terminal:
         columns: int = 80,
         rows: int = 30,
         env: dict[str, str] | None = None,
+        program: Sequence[str] = (sys.executable, "-m", "holdfast"),
     ) -> None:
         self._screen = pyte.HistoryScreen(columns, rows, history=20_000, ratio=1)
         self._stream = pyte.ByteStream(self._screen)
@@ -54,7 +55,7 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         environment = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOLDFAST_MODEL": model}
         self._popen = subprocess.Popen(
-            ["setsid", "--ctty", sys.executable, "-m", "holdfast", "--home", str(home), *args],
+            ["setsid", "--ctty", *program, "--home", str(home), *args],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -4,6 +4,7 @@ import click
 
 from holdfast.cli import context, render
 from holdfast.cli.progress import show_progress
+from holdfast.installation import command_to_add
 from holdfast.providers.local import download, models
 
 
@@ -45,3 +46,5 @@ def pull(name: str) -> None:
     with show_progress(f"downloading {name}") as update:
         path = download.pull(context.settings().home, name, update)
     render.print_text(f"Downloaded {name} to {path}. Use it as model local:{name}.")
+    if not models.is_engine_installed():
+        context.note(f"The engine of embedded models is not installed; run: {command_to_add('local')}")

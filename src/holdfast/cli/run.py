@@ -4,7 +4,17 @@ import click
 import msgspec
 
 from holdfast import config
-from holdfast.cli import context, errors, render, signals, stdin_text, stopped_worker, terminal_question, turn_output
+from holdfast.cli import (
+    context,
+    errors,
+    model_setup,
+    render,
+    signals,
+    stdin_text,
+    stopped_worker,
+    terminal_question,
+    turn_output,
+)
 from holdfast.cli.progress import Spinner
 from holdfast.cli.turn_output import TurnResult
 from holdfast.engine.admission.open_session import OpenRequest
@@ -48,6 +58,8 @@ def run(
     parts = _input_parts(prompt, stdin)
     if model is not None:
         registry.parse(model)
+    if ref is None and key is None:
+        model_setup.require_model(model or context.settings().model)
     channel = None if key is None else CHANNEL + key
     opening = OpenRequest(
         ref=ref, channel=channel, source="run", own=True, model=model, title=title, workdir=config.workdir()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli import context, errors, garbage_collection, render, signals
+from holdfast.cli import context, errors, garbage_collection, model_setup, render, signals
 from holdfast.process_slots import MAX_PROCESSES, ProcessSlot
 from holdfast.safe_fetch import is_loopback
 from holdfast.settings import Settings
@@ -26,6 +26,7 @@ def serve(host: str | None, port: int | None, fd: int | None, processes: int) ->
     """Run the API server, dashboard, gateway and schedules."""
     context.hide_secrets()
     settings = _with_address(context.settings(), host, port)
+    model_setup.warn_about_model(settings.model)
     if fd is None and not is_loopback(settings.api.host):
         context.note(
             f"warning: anyone who can reach {settings.api.host} and has the API key can run tools on this machine"

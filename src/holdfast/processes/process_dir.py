@@ -13,8 +13,8 @@ import msgspec
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.process import MARKER
 from holdfast.process_lookup import get_start_time
+from holdfast.processes.shell import find_shell
 
-SHELL = "/bin/bash"
 TAIL_BYTES = 65_536
 INPUT_BYTES = 65_536
 """The capacity of a pipe whose reader does not read."""
@@ -52,7 +52,7 @@ class ProcessDir:
             "command": command,
             "workdir": str(workdir),
             "marker": MARKER,
-            "shell": SHELL,
+            "shell": find_shell(),
             "prefix": list(prefix),
             "segment_bytes": max(1, output_bytes // 2),
         }

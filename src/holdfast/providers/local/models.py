@@ -75,6 +75,11 @@ QWEN_CODER = EmbeddedModel(
 EMBEDDED = {model.name: model for model in (SMOLLM2, QWEN_CODER)}
 
 
+def is_engine_installed() -> bool:
+    """Whether the library that runs the models is installed. It is not imported: that takes long."""
+    return importlib.util.find_spec("xllamacpp") is not None
+
+
 def list_models(home: Path) -> list[ModelFile]:
     """Every model of the registry, downloaded or not, then the other GGUF files in the home's models folder."""
     known = [_describe(home / "models", model) for model in EMBEDDED.values()]

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import aclosing
 from pathlib import Path
 
+from holdfast.installation import command_to_add
 from holdfast.model.errors import NotFound, ProviderFailed, Unreachable
 from holdfast.model.provider import Delta, ModelReply, ModelRequest
 from holdfast.providers.local import models
@@ -75,6 +76,8 @@ class LocalProvider:
             path = models.locate_model(self._models_dir, model)
         except NotFound as e:
             raise ProviderFailed(str(e)) from e
+        if not models.is_engine_installed():
+            raise ProviderFailed(f"embedded models need the extra local; run: {command_to_add('local')}")
         process = self._processes.get(path)
         if process is not None and process.has_ended:
             process.release()
