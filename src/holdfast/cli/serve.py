@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 picks a free one. [8420]")
 @click.option("--fd", type=click.IntRange(min=0), help="Listen on this inherited socket.")
 @click.option("--processes", type=click.IntRange(1, MAX_PROCESSES), default=1, help="Number of processes. [1]")
-def serve(host: str | None, port: int | None, fd: int | None, processes: int) -> int:
+@click.option("--install", is_flag=True, help="Install a systemd user service with these options, and start it.")
+@click.option("--uninstall", is_flag=True, help="Stop and remove that service.")
+def serve(*, host: str | None, port: int | None, fd: int | None, processes: int, install: bool, uninstall: bool) -> int:
     """Run the API server, dashboard, gateway and schedules."""
+    if install or uninstall:
+        return _change_service(host, port, fd, processes, install=install, uninstall=uninstall)
     context.hide_secrets()
     settings = _with_address(context.settings(), host, port)
     model_setup.warn_about_model(settings.model)
@@ -34,6 +38,23 @@ def serve(host: str | None, port: int | None, fd: int | None, processes: int) ->
     if processes > 1:
         return _serve_in_processes(settings, fd, processes)
     return _run(lambda app: _serve(app, settings, _announce, fd))
+
+
+def _change_service(
+    host: str | None, port: int | None, fd: int | None, processes: int, *, install: bool, uninstall: bool
+) -> int:
+    from holdfast.cli import service
+
+    if install and uninstall:
+        raise click.UsageError("--install and --uninstall cannot be used together")
+    if uninstall:
+        service.uninstall()
+        return errors.DONE
+    if fd is not None:
+        raise click.UsageError("--fd and --install cannot be used together")
+    given = (("--host", host), ("--port", port), ("--processes", processes if processes > 1 else None))
+    service.install(context.settings(), [str(word) for pair in given if pair[1] is not None for word in pair])
+    return errors.DONE
 
 
 def _with_address(settings: Settings, host: str | None, port: int | None) -> Settings:
