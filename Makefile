@@ -38,7 +38,7 @@ fast: .venv/ready-dev ## the tests that start no process: about a minute on two 
 	$(RAM_DISK) HOLDFAST_TEST_TIER=fast $(PYTEST) $(WAITING)
 
 soak: .venv/ready-clients .venv/ready-soak-clients ## every test, all kill points, N rounds of each storm (make soak N=200)
-	@scripts/system-packages
+	@scripts/system-packages soak
 	$(COMPILE)
 	HOLDFAST_TEST_TIER=soak HOLDFAST_TEST_ROUNDS=$(N) $(PYTEST) $(WAITING)
 

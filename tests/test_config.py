@@ -409,3 +409,27 @@ def test_the_key_for_images_can_come_from_the_environment(home: Path) -> None:
 def test_a_wrong_setting_for_images_is_named(home: Path, text: str) -> None:
     with pytest.raises(Invalid, match=rf"images\.{text.partition(' ')[0]}: expected"):
         read(home, f"[images]\n{text}")
+
+
+def test_a_secret_can_be_read_from_a_file(home: Path, tmp_path: Path) -> None:
+    for variable in config.SECRET_FILES:
+        (tmp_path / variable).write_text(f"secret-of-{variable}\n")
+    (tmp_path / "HOLDFAST_STORE_FILE").write_text("postgresql://me@host/db\n")
+
+    settings = read(home, **{name: str(tmp_path / name) for name in config.SECRET_FILES})
+
+    assert settings.api.key == Secret("secret-of-HOLDFAST_API_KEY_FILE")
+    assert settings.models["openai"].api_key == Secret("secret-of-OPENAI_API_KEY_FILE")
+    assert settings.models["anthropic"].api_key == Secret("secret-of-ANTHROPIC_API_KEY_FILE")
+    assert settings.store == "postgresql://me@host/db?password=secret-of-PGPASSWORD_FILE"
+
+
+def test_a_secret_file_that_is_missing_empty_or_not_the_only_source_stops_the_start(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    with pytest.raises(Invalid, match="OPENAI_API_KEY_FILE: cannot read"):
+        read(home, OPENAI_API_KEY_FILE=str(file))
+    file.write_text("\n")
+    with pytest.raises(Invalid, match="is empty"):
+        read(home, OPENAI_API_KEY_FILE=str(file))
+    with pytest.raises(Invalid, match="both OPENAI_API_KEY and OPENAI_API_KEY_FILE"):
+        read(home, OPENAI_API_KEY_FILE=str(file), OPENAI_API_KEY="sk-1")

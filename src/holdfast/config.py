@@ -52,7 +52,15 @@ ENVIRONMENT = {
     "ANTHROPIC_API_KEY": "models.anthropic.api_key",
 }
 """The setting that each variable overrides. `HOLDFAST_HOME` is read first, because it locates the file."""
-KNOWN_VARIABLES = ("HOLDFAST_HOME", *(name for name in ENVIRONMENT if name.startswith(PREFIX)))
+SECRET_FILES = {
+    f"{name}_FILE": name
+    for name in ("HOLDFAST_STORE", "HOLDFAST_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "PGPASSWORD")
+}
+"""Variables that name a file with the value of another, as container engines provide secrets."""
+KNOWN_VARIABLES = (
+    "HOLDFAST_HOME",
+    *(name for name in (*ENVIRONMENT, *SECRET_FILES) if name.startswith(PREFIX)),
+)
 
 
 _removed: dict[str, str] = {}
@@ -90,8 +98,25 @@ def read(env: Mapping[str, str], home: Path | None = None) -> Settings:
     """
     env = {name: value for name, value in env.items() if value}
     _refuse_unknown_variables(env)
+    env |= _read_secret_files(env)
     home = _home(env, home)
     return _read(env, home, home / FILE)
+
+
+def _read_secret_files(env: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for variable, name in SECRET_FILES.items():
+        if variable not in env:
+            continue
+        if name in env:
+            raise Invalid(f"both {name} and {variable} are set; unset one of them")
+        try:
+            found[name] = Path(env[variable]).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as e:
+            raise Invalid(f"environment variable {variable}: cannot read {env[variable]}: {e}") from e
+        if not found[name]:
+            raise Invalid(f"environment variable {variable}: {env[variable]} is empty")
+    return found
 
 
 def check(file: Path) -> None:

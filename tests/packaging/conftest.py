@@ -46,6 +46,7 @@ class User:
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(wheels.folder),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_COMPILE": "1",
             "UV_OFFLINE": "1",
             "UV_NO_INDEX": "1",
             "UV_FIND_LINKS": str(wheels.folder),

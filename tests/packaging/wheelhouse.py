@@ -15,6 +15,8 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent.parent
 SKIPPED = {"INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"}
 """Files that an installer writes."""
+Requested = tuple[str, frozenset[str]]
+"""A package and the extras that are wanted of it."""
 
 
 def build_wheel(folder: Path) -> Path:
@@ -27,21 +29,26 @@ def build_wheel(folder: Path) -> Path:
 
 
 def pack_dependencies(folder: Path, names: Iterable[str] = ("holdfast",)) -> None:
-    """Make wheels of the installed packages that these need, without their extras."""
-    packed, waiting = {"holdfast"}, list(names)
+    """Make wheels of the installed packages that these need."""
+    seen: set[Requested] = set()
+    waiting: list[Requested] = [(normalize(name), frozenset()) for name in names]
     while waiting:
-        distribution = importlib.metadata.distribution(waiting.pop())
-        if normalize(distribution.name) not in packed:
-            packed.add(normalize(distribution.name))
+        wanted = waiting.pop()
+        if wanted in seen:
+            continue
+        distribution = importlib.metadata.distribution(wanted[0])
+        if wanted[0] not in {"holdfast", *(name for name, _ in seen)}:
             pack(distribution, folder)
-        waiting += [name for name in _needed(distribution) if name not in packed]
+        seen.add(wanted)
+        waiting += _needed(distribution, wanted[1])
 
 
-def _needed(distribution: Distribution) -> Iterable[str]:
+def _needed(distribution: Distribution, extras: frozenset[str]) -> Iterable["Requested"]:
     for line in distribution.requires or ():
         requirement = Requirement(line)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            yield normalize(requirement.name)
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield normalize(requirement.name), frozenset(requirement.extras)
 
 
 def pack(distribution: Distribution, folder: Path) -> None:

@@ -25,6 +25,7 @@ SECRET = [
     "~/.git-credentials",
     "~/.gnupg/x",
     "~/.kube/config",
+    "/run/secrets/api-key",
     "~/.docker/config.json",
     "~/.config/gh/hosts.yml",
     "store.p12",

@@ -194,6 +194,8 @@ def _write_available(pipe: int, data: bytes) -> int:
 
 def send_signal(program: Program, number: int) -> bool:
     """Send a signal to this program only. False if it has ended. Another program that reuses its pid gets no signal."""
+    if not hasattr(os, "pidfd_open"):
+        return send_signal_by_pid(program, number)
     try:
         handle = os.pidfd_open(program.pid)
     except ProcessLookupError:
@@ -206,4 +208,16 @@ def send_signal(program: Program, number: int) -> bool:
         return False
     finally:
         os.close(handle)
+    return True
+
+
+def send_signal_by_pid(program: Program, number: int) -> bool:
+    """As `send_signal`, for systems without process descriptors, such as Termux. A program that ends after the check, and
+    whose pid is reused at once, could be missed and another one hit."""
+    if get_start_time(program.pid) != program.started:
+        return False
+    try:
+        os.kill(program.pid, number)
+    except ProcessLookupError:
+        return False
     return True

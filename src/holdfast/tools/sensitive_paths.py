@@ -27,6 +27,7 @@ SECRETS: tuple[tuple[str, str], ...] = (
     (r"[^/]\.(p12|pfx|kdbx|keystore|jks)$", "is a key store"),
     (r"key[^/]*\.pem$|(^|/)[^/]*(private|server|client|ssl|tls|rsa)[^/]*\.key$", "is a private key"),
     (r"(^|/)api-key(\.txt)?$", "is an API key"),
+    (r"^(/var)?/run/secrets(/|$)", "holds the secrets of this container"),
     (
         r"^/proc/[^/]+/(task/[^/]+/)?(environ|mem|root|cwd|map_files|pagemap|auxv)(/|$)|^/proc/(?!self/|thread-self/)[^/]+/fd(/|$)",
         "shows the memory, the environment or the files of a process",
