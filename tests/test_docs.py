@@ -9,7 +9,7 @@ import click
 from holdfast.broker.admin import UserStatus
 from holdfast.cli.errors import EXIT
 from holdfast.cli.main import cli
-from holdfast.config import ENVIRONMENT, KNOWN_VARIABLES
+from holdfast.config import ENVIRONMENT, KNOWN_VARIABLES, SECRET_FILES
 from holdfast.settings import list_setting_names
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -79,7 +79,7 @@ def test_every_setting_is_documented_and_every_documented_setting_exists() -> No
     settings = [name for name in named if not name.isupper()]
 
     assert sorted(settings) == sorted(list_setting_names())
-    assert sorted(variables) == sorted({*KNOWN_VARIABLES, *ENVIRONMENT})
+    assert sorted(variables) == sorted({*KNOWN_VARIABLES, *ENVIRONMENT, *SECRET_FILES})
 
 
 def test_each_variable_is_documented_with_what_it_sets() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import systemd_unit
+from holdfast.cli.service import unit as systemd_unit
 from tests.cli.conftest import ENVIRONMENT, Holdfast, Ran
 
 pytestmark = pytest.mark.process

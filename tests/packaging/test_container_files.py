@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from holdfast.cli.systemd_unit import STOP_SECONDS
+from holdfast.cli.service.unit import STOP_SECONDS
 from holdfast.config import SECRET_FILES
 from holdfast.engine.engine import DRAIN_SECONDS
 from holdfast.settings import ApiSettings

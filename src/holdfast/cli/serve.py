@@ -43,7 +43,7 @@ def serve(*, host: str | None, port: int | None, fd: int | None, processes: int,
 def _change_service(
     host: str | None, port: int | None, fd: int | None, processes: int, *, install: bool, uninstall: bool
 ) -> int:
-    from holdfast.cli import service
+    from holdfast.cli.service import install as service
 
     if install and uninstall:
         raise click.UsageError("--install and --uninstall cannot be used together")

@@ -1,12 +1,13 @@
-"""`holdfast serve --install` and `--uninstall`: the server as a systemd user service."""
+"""Installs and removes the systemd user service of the server."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import config
-from holdfast.cli import context, render, systemd_unit
-from holdfast.cli.systemd_unit import NAME
+from holdfast.cli import context, render
+from holdfast.cli.service import unit
+from holdfast.cli.service.unit import NAME
 from holdfast.installation import find_installer
 from holdfast.model.errors import Invalid
 from holdfast.settings import Settings
@@ -25,15 +26,15 @@ def install(settings: Settings, options: Sequence[str]) -> None:
     if find_installer(Path(sys.prefix)) == "uvx":
         raise Invalid("uvx runs Holdfast from a temporary environment; install it first: uv tool install holdfast")
     path = _unit_path()
-    text = systemd_unit.make_unit(
+    text = unit.make_unit(
         settings.home,
         [sys.executable, "-P", "-m", "holdfast", "serve", *options],
-        no_new_privileges=not systemd_unit.has_setuid_sandbox(),
+        no_new_privileges=not unit.has_setuid_sandbox(),
     )
-    is_new = systemd_unit.write(path, text)
+    is_new = unit.write(path, text)
     render.print_text(f"{'Wrote' if is_new else 'Unchanged:'} {path}")
     render.print_text(text.rstrip())
-    if not systemd_unit.is_manager_running():
+    if not unit.is_manager_running():
         render.print_text(f"The service manager of this user is not running here. To start the service, run: {START}")
     else:
         _start(is_new=is_new)
@@ -41,9 +42,9 @@ def install(settings: Settings, options: Sequence[str]) -> None:
 
 
 def _start(*, is_new: bool) -> None:
-    systemd_unit.control("daemon-reload")
-    systemd_unit.control("enable", NAME)
-    systemd_unit.control("restart" if is_new else "start", NAME)
+    unit.control("daemon-reload")
+    unit.control("enable", NAME)
+    unit.control("restart" if is_new else "start", NAME)
     render.print_text(
         f"The service runs. Its state: systemctl --user status {NAME}; its log: journalctl --user -u {NAME}"
     )
@@ -52,7 +53,7 @@ def _start(*, is_new: bool) -> None:
 def _print_hints(home: Path) -> None:
     render.print_text("To keep it running when you are logged out, run: loginctl enable-linger")
     given = [name for name in MODEL_KEYS if config.environment().get(name)]
-    file = systemd_unit.environment_file(home)
+    file = unit.environment_file(home)
     if given and not file.exists():
         render.print_text(
             f"The service does not see the variables of this shell. Write {', '.join(given)} to {file} (chmod 600), "
@@ -64,20 +65,20 @@ def uninstall() -> None:
     """Stop and disable the service and remove its unit."""
     _require_linux()
     path = _unit_path()
-    is_running = systemd_unit.is_manager_running()
-    systemd_unit.require_own(path)
+    is_running = unit.is_manager_running()
+    unit.require_own(path)
     if is_running:
-        systemd_unit.control("disable", "--now", NAME)
+        unit.control("disable", "--now", NAME)
     path.unlink()
     if is_running:
-        systemd_unit.control("daemon-reload")
+        unit.control("daemon-reload")
     render.print_text(f"Removed {path}. Sessions and settings are unchanged.")
     if not is_running:
         context.note(f"The service manager of this user is not running here; if the service still runs, run: {STOP}")
 
 
 def _unit_path() -> Path:
-    return systemd_unit.unit_folder(config.environment()) / NAME
+    return unit.unit_folder(config.environment()) / NAME
 
 
 def _require_linux() -> None:

@@ -1,0 +1,1 @@
+"""The server as a systemd user service: `holdfast serve --install` and `--uninstall`."""
