@@ -67,11 +67,13 @@ def refuse_network(path: Path, mounts: str) -> None:
 
 def refuse_missing(path: Path) -> None:
     """Raise Unsupported if the database is missing but there is a copy of its data: an empty store would hide the sessions."""
-    copies = [
-        file for file in path.parent.glob(f"{path.name}.rescued-*") if file.suffix.removeprefix(RESCUED).isdigit()
-    ]
-    if copies and not path.exists():
-        newest = max(copies, key=lambda file: int(file.suffix.removeprefix(RESCUED)))
+    try:
+        files = () if path.exists() else tuple(path.parent.glob(f"{path.name}{RESCUED}*"))
+    except OSError as e:
+        raise _translate(e, path) from e
+    copies = {file: int(number) for file in files if (number := file.suffix.removeprefix(RESCUED)).isdigit()}
+    if copies:
+        newest = max(copies, key=lambda file: copies[file])
         raise Unsupported(
             f"{path} is missing. It was removed while it was in use, and its data was saved as {newest}. "
             f"Run `holdfast restore {newest}`, or move that file away to start with an empty store."
