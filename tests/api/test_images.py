@@ -125,6 +125,19 @@ def test_without_a_service_the_tool_is_not_offered(own: Server) -> None:
         assert "there is no tool called 'make_image'" in json.dumps(result)
 
 
+def test_an_interrupted_call_ends_the_request(tmp_path: Path) -> None:
+    with ImagesServer() as service, Server(tmp_path / "home", images=service.url) as server:
+        service.acts.append(service.hang)
+        with native_client.client(server) as http:
+            session_id = begin(http, model=server.model("tools"))
+            turn_id = say(http, session_id, CALL)
+            wait_until(service.hanging.is_set, "the request to the service")
+            http.post(f"/v1/sessions/{session_id}/interrupt")
+
+            assert wait_for_end(http, session_id, turn_id)["state"] == "interrupted"
+            assert [result["outcome"] for result in results(http, session_id)] == ["unknown"]
+
+
 @pytest.mark.crash
 @pytest.mark.timeout(120)
 def test_a_call_cut_off_by_a_kill_is_unknown_and_not_paid_twice(tmp_path: Path) -> None:

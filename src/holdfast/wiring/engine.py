@@ -37,7 +37,7 @@ from holdfast.processes.foreground import ForegroundCommands
 from holdfast.processes.registry import ProcessChange, ProcessRegistry, open_registry
 from holdfast.providers import registry as choose
 from holdfast.providers.router import ModelRouter
-from holdfast.settings import ResetRule, Settings
+from holdfast.settings import ModelAccess, ResetRule, Settings
 from holdfast.store.database import Database
 from holdfast.store.repos import workers
 from holdfast.store.server_clock import READ_SECONDS, LocalClock, ServerClock, open_clock
@@ -226,7 +226,8 @@ def _titled_by_first_words(model: str) -> bool:
 
 def _without_secrets(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without variables that are configured as secret or contain a configured secret."""
-    names = {access.api_key_env for access in settings.models.values()}
+    services: tuple[ModelAccess, ...] = (settings.images, *settings.models.values())
+    names = {service.api_key_env for service in services}
     secrets = [text for text in settings.secrets() if len(text) >= MIN_SECRET]
     return {
         name: value

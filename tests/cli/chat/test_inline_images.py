@@ -7,11 +7,17 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from PIL import Image
 
 from holdfast.cli.chat.output.image_protocols import detect_protocol, encode_image
 from holdfast.cli.chat.output.png_pixels import MAX_PIXELS, decode_png
+from holdfast.cli.turn_output import describe_event
+from holdfast.model.entry import Entry
+from holdfast.model.event import ToolEnded
+from holdfast.model.message import Image as ImagePart
+from holdfast.model.message import Text
 from tests.cli.terminal import ENTER, Terminal
 from tests.fakes.images_server import ImagesServer, draw, sample
 
@@ -162,6 +168,15 @@ def test_a_high_image_is_narrow_and_a_small_one_is_not_enlarged() -> None:
     wide, _ = parse_kitty(encode_image(sample(size=(3000, 500)), "kitty", 78) or "")
 
     assert (high["c"], small["c"], wide["c"]) == ("4", "2", "60")
+
+
+def test_line_mode_prints_the_path() -> None:
+    parts = (Text("Saved as /files/image-1.png (96x64 PNG, 500 bytes)."), ImagePart("data:,", saved_as="image-1.png"))
+    made = ToolEnded(turn_id="t", call_id="c", name="make_image", outcome="ok", parts=parts, millis=1200)
+    read = msgspec.structs.replace(made, name="read_file", parts=(Text("words"),))
+
+    assert describe_event(Entry(1, 1, made, "")) == f"← make_image: ok (1.2 s): {parts[0].text}"
+    assert describe_event(Entry(1, 1, read, "")) == "← read_file: ok (1.2 s)"
 
 
 def made_in_chat(home: Path, service: ImagesServer, term: str) -> str:

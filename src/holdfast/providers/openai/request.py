@@ -17,6 +17,9 @@ IDS = re.compile(r"[!-~]{1,40}")
 NAMES = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names of users that every server accepts."""
 
+FOLLOWS = "[image: see the next message]"
+"""In place of an image in the text of a result."""
+
 REASONING_FIELDS = {
     "api.deepseek.com": "reasoning_content",
     "api.moonshot.ai": "reasoning_content",
@@ -141,14 +144,19 @@ def _call(call: CallWithResult, extra: object, names: dict[str, str]) -> dict[st
 
 
 def _result(call: CallWithResult) -> dict[str, object]:
-    text = "\n".join(_text_of(part) for part in result_parts(call.result))
+    text = "\n".join(FOLLOWS if _is_shown(part) else _text_of(part) for part in result_parts(call.result))
     return {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+def _is_shown(part: Content) -> bool:
+    """Whether this is an image of a result that follows in a user message."""
+    return isinstance(part, Image) and media.load_image(part) is not None
 
 
 def _images(call: CallWithResult) -> list[Content]:
     found: list[Content] = []
     for part in result_parts(call.result):
-        if isinstance(part, Image) and media.load_image(part) is not None:
+        if _is_shown(part):
             found += [Text(f"[image from call {call.id}]"), part]
     return found
 
