@@ -9,9 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from holdfast.cli.chat.output.image_protocols import detect_protocol, encode_image
+from holdfast.cli.chat.output.image_protocols import Protocol, detect_protocol, encode_image
 from holdfast.cli.chat.output.png_pixels import MAX_PIXELS, decode_png
 from holdfast.cli.turn_output import describe_event
 from holdfast.model.entry import Entry
@@ -24,6 +26,7 @@ from tests.fakes.images_server import ImagesServer, draw, sample
 KITTY = re.compile(r"\x1b_G([^;\x1b]*);([A-Za-z0-9+/=]*)\x1b\\")
 ITERM = re.compile(r"\x1b\]1337;File=([^:]*):([A-Za-z0-9+/=]*)\x07")
 SIXEL = re.compile(r"\x1bP0;1;0q(.*?)\x1b\\", re.DOTALL)
+PROTOCOLS: tuple[Protocol, ...] = ("kitty", "iterm2", "sixel")
 LARGE = sample(size=(640, 400))
 
 
@@ -160,6 +163,26 @@ def test_a_png_that_cannot_be_decoded_is_not_shown() -> None:
         assert encode_image(content, "sixel", 30) is None
     assert encode_image(sample("JPEG"), "kitty", 30) is None
     assert encode_image(b"no image", "iterm2", 30) is None
+
+
+@given(st.data())
+def test_no_damage_to_an_image_raises_or_adds_control_characters(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["PNG", "JPEG", "GIF", "WEBP"]))
+    content = bytearray(sample(kind, size=(24, 12)) if data.draw(st.booleans()) else palette_png())
+    for _ in range(data.draw(st.integers(1, 6))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    content = content[: data.draw(st.integers(0, len(content)))]
+
+    kitty, iterm, sixel = (encode_image(bytes(content), name, 30) for name in PROTOCOLS)
+    assert kitty is None or parse_kitty(kitty)[1] == content
+    assert iterm is None or parse_iterm(iterm)[1] == content
+    assert sixel is None or parse_sixel(sixel)[0] <= (300, 400)
+
+
+def palette_png() -> bytes:
+    out = io.BytesIO()
+    Image.open(io.BytesIO(sample(size=(24, 12)))).convert("P").save(out, "PNG", transparency=3)
+    return out.getvalue()
 
 
 def test_a_high_image_is_narrow_and_a_small_one_is_not_enlarged() -> None:

@@ -34,12 +34,12 @@ class InlineImages:
         return "".join(f"  {sequence}\n" for sequence in shown if sequence)
 
     def _load(self, image: Image, session_id: str) -> bytes:
-        """The content; empty if it no longer exists."""
+        """The content; empty if it no longer exists or is damaged."""
         head, _, data = image.url.partition(",")
-        if head.startswith("data:"):
-            return base64.b64decode(data)
         try:
+            if head.startswith("data:"):
+                return base64.b64decode(data)
             with session_files.open_file(self._home, session_id, image.saved_as) as file:
                 return file.read()
-        except NotFound:
+        except (NotFound, ValueError):
             return b""

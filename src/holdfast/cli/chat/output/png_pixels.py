@@ -51,7 +51,7 @@ def decode_png(content: bytes, max_width: int, max_height: int) -> PixelImage | 
         columns = [column * header.width // width for column in range(width)]
         lines = _lines(data, header)
         rows = [[_pixel(line, at, header) for at in columns] for number, line in enumerate(lines) if number in wanted]
-    except (struct.error, zlib.error, IndexError):
+    except (struct.error, zlib.error, IndexError, ValueError):
         return None
     return PixelImage(width, height, rows) if len(rows) == height else None
 
