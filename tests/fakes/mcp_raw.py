@@ -17,7 +17,7 @@ FORM = {
 }
 QUESTION = {"mode": "form", "message": "Who are you?", "requestedSchema": FORM}
 SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "Say hello"}}], "maxTokens": 10}
-NAMES = ["ask", "job", "asking_job", "wait", "sample", "roots", "chatty", "huge", "junk"]
+NAMES = ["ask", "job", "asking_job", "wait", "sample", "roots", "chatty", "huge", "junk", "short"]
 
 
 def mark(name, text):
@@ -131,6 +131,8 @@ def call(request):
             text(request, "done")
         case "huge":
             text(request, "z" * 40_000_000)
+        case "short":  # without a type, which is then "complete"
+            send({"id": request["id"], "result": {"content": [{"type": "text", "text": "short"}]}})
         case "junk":
             sys.stdout.write("no json\n" * 20_000)
             text(request, "after the junk")

@@ -17,6 +17,7 @@ class OAuthMcp:
         self.issuer = None
         self.token_redirect = None
         self.is_silent = False
+        self.is_modern = False
         self.refuses_refresh = False
         self.lifetime = 3600
         self.iss = None
@@ -108,6 +109,12 @@ class OAuthMcp:
         return 200, {}, tokens | {"refresh_token": refresh}
 
     def _mcp(self, method, headers, body):
+        if self.is_modern and b'"initialize"' in body:
+            return (
+                400,
+                {},
+                {"jsonrpc": "2.0", "id": json.loads(body)["id"], "error": {"code": -32600, "message": "old"}},
+            )
         if headers.get("authorization", "").removeprefix("Bearer ") not in self.valid:
             address = f"{self.url}/.well-known/oauth-protected-resource/mcp"
             return 401, {"WWW-Authenticate": f'Bearer resource_metadata="{address}"'}, {"error": "invalid_token"}

@@ -101,6 +101,14 @@ async def test_a_person_logs_in_once_and_every_later_worker_uses_the_login(oauth
     assert not [text for text in secrets if text in caplog.text]
 
 
+async def test_a_server_that_knows_no_older_protocol_wants_a_login_too(oauth, folder, scene):
+    oauth.is_modern = True
+
+    assert await call(oauth, folder, scene) == [
+        "MCP server wiki is not available: it wants a login; run: holdfast mcp-login wiki"
+    ]
+
+
 async def test_a_second_login_keeps_the_registered_client(oauth, folder):
     await login(oauth, folder)
     await login(oauth, folder)

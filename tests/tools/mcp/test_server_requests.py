@@ -232,6 +232,13 @@ async def test_a_result_that_is_too_long_is_an_error_and_the_next_call_works(rec
         assert (await call(servers, scene, "ask", Host(ANN))).ok
 
 
+async def test_a_result_without_a_type_is_complete(record, era, scene):
+    async with McpServers([server_of(record, era)]) as servers:
+        output = await call(servers, scene, "short", Host())
+
+    assert (output.ok, text_of(output.parts)) == (True, "short")
+
+
 async def test_lines_that_are_no_messages_are_skipped(record, era, scene, caplog):
     async with McpServers([server_of(record, era)]) as servers:
         output = await call(servers, scene, "junk", Host())

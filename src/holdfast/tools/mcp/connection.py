@@ -111,7 +111,8 @@ class McpConnection:
         failure = await _end_task(task)
         if is_late:
             raise Unavailable(f"no answer within {self._connect_seconds:g} s")
-        raise Unavailable(login.last or describe_error(failure))
+        # The library tries an older protocol after a rejection, and a server may answer that with another error.
+        raise Unavailable(login.last or login.first or describe_error(failure))
 
     async def _keep_open(self, ready: "asyncio.Future[Client]", closing: asyncio.Event) -> None:
         async with self._open_client() as client:

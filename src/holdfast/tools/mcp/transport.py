@@ -12,6 +12,7 @@ from holdfast.tools.mcp.server import MAX_MESSAGE_BYTES, McpServer
 if TYPE_CHECKING:
     import mcp_types
     from mcp import Client
+    from mcp.client._transport import TransportStreams
 
     from holdfast.tools.mcp.authentication import Authentication
 
@@ -27,7 +28,7 @@ async def open_stdio(
     from holdfast.tools.mcp.stdio import stdio_transport
 
     with _open_log(log) as errors:
-        transport = stdio_transport(server, errors, report)
+        transport = _with_types(stdio_transport(server, errors, report))
         async with Client(transport, client_info=_client_info(), read_timeout_seconds=seconds, **options) as client:
             yield client
 
@@ -42,9 +43,20 @@ async def open_http(
     from holdfast.tools.mcp.http import open_web_client
 
     async with open_web_client(server, seconds, authentication) as web:
-        transport = streamable_http_client(server.url, http_client=web, max_sse_event_size=MAX_MESSAGE_BYTES)
+        streams = streamable_http_client(server.url, http_client=web, max_sse_event_size=MAX_MESSAGE_BYTES)
+        transport = _with_types(streams)
         async with Client(transport, client_info=_client_info(), read_timeout_seconds=seconds, **options) as client:
             yield client
+
+
+@contextlib.asynccontextmanager
+async def _with_types(
+    transport: "contextlib.AbstractAsyncContextManager[TransportStreams]",
+) -> "AsyncIterator[TransportStreams]":
+    from holdfast.tools.mcp.typed_results import TypedResults
+
+    async with transport as (read, write):
+        yield TypedResults(read), write
 
 
 def _client_info() -> "mcp_types.Implementation":
