@@ -196,6 +196,26 @@ def test_names_of_users_reach_the_model_and_wrong_ones_are_refused(recorded: tup
     assert (refused["code"], refused["param"]) == ("invalid_value", "messages[0].name")
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("path", TABLES)
+def test_a_strict_tool_is_accepted_and_reaches_the_model_as_strict(
+    recorded: tuple[Server, Path], path: str, *, strict: bool
+) -> None:
+    server, record = recorded
+    function = {**FUNCTION, "strict": strict}
+    if path == "/v1/responses":
+        body: Any = {"input": "Hello", "tools": [{"type": "function", **function}]}
+    else:
+        body = {"messages": CHAT["messages"], "tools": [{"type": "function", "function": function}]}
+    with server.http() as http:
+        response = http.post(path, json={"model": "holdfast", **body})
+
+    assert response.status_code == 200, response.text
+    received = json.loads(record.read_text().splitlines()[-1])["tools"]
+    [tool] = [one["function"] for one in received if one["function"]["name"] == FUNCTION["name"]]
+    assert tool.get("strict", False) is strict
+
+
 @pytest.mark.parametrize("mode", ["auto", "required"])
 @pytest.mark.parametrize("path", TABLES)
 def test_allowed_tools_are_the_only_ones_offered(recorded: tuple[Server, Path], path: str, mode: str) -> None:

@@ -1,6 +1,7 @@
 """Sessions in the chat: resumed, forked, closed, rewound, watched by two terminals, and with questions."""
 
 import asyncio
+import os
 import re
 import signal
 from collections.abc import Callable
@@ -455,6 +456,34 @@ def test_quitting_a_terminal_that_only_watches_does_not_end_the_turn_of_the_othe
         first.leave()
 
     assert "[interrupted" not in first.flat
+
+
+def cpu_seconds(pid: int) -> float:
+    """The CPU time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_terminal_that_watches_a_turn_is_nearly_idle(
+    home: Path, tmp_path: Path, scripted: Callable[..., str]
+) -> None:
+    command = f"until [ -e {tmp_path}/flag ]; do sleep 0.05; done"
+    model = scripted({"call": [{"name": "terminal", "arguments": {"command": command}}]}, {"say": "Finished."})
+    with Terminal(home, model=model) as first:
+        first.ready().say("Begin")
+        first.see("terminal until")
+        with Terminal(home, "chat", "--continue", model=model) as second:
+            start = int(second.match(r" · (\d+) s")[1])
+            before = cpu_seconds(second.pid)
+            later = "|".join(map(str, range(start + 4, start + 60)))
+            end = int(second.match(rf" · ({later}) s")[1])
+            used = cpu_seconds(second.pid) - before
+            (tmp_path / "flag").touch()
+            second.see("Finished.")
+            second.leave()
+        first.leave()
+
+    assert used < 0.25 * (end - start - 1), "it waits for changes; a loaded machine gives it less CPU time, not more"
 
 
 def test_a_stopped_terminal_is_named_to_the_one_that_waits(
