@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.packaging import podman
 from tests.packaging.wheelhouse import build_wheel, pack_dependencies
 
 
@@ -23,9 +24,18 @@ class Wheels:
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
     folder = tmp_path_factory.mktemp("wheels")
+    folder.chmod(0o755)  # users of containers read it, too
     own = build_wheel(folder)
     pack_dependencies(folder)
     return Wheels(own, folder)
+
+
+@pytest.fixture(scope="session")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An image of Debian with Python."""
+    name = podman.make_base(tmp_path_factory.mktemp("debian"))
+    yield name
+    podman.podman("rmi", "-f", name)
 
 
 @pytest.fixture
@@ -70,7 +80,7 @@ class User:
 
 
 @pytest.fixture
-def installed(user: User, wheels: Wheels) -> Callable[..., Path]:
+def installed(user: User, wheels: Wheels) -> Path:
     """Creates a clean virtual environment with the wheel; returns the path of `holdfast` in it."""
     folder = user.home / "venv"
     venv.create(folder, symlinks=True)

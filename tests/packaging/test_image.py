@@ -1,4 +1,4 @@
-"""The container image, built with Podman on a Debian made by debootstrap: no image registry is needed."""
+"""The container image, built and run with Podman."""
 
 import json
 import os
@@ -10,50 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.podman import RUN, build, podman
 from tests.packaging.wheelhouse import ROOT, pack_dependencies
 
 pytestmark = [pytest.mark.soak, pytest.mark.process, pytest.mark.timeout(900)]
-BASE, IMAGE, KEY = "localhost/holdfast-test-base", "localhost/holdfast-test-image", "a-key-of-sixteen-characters"
-# crun fails on machines with the first version of cgroups; the limits are those of an unprivileged container.
-RUN = ("--runtime", "runc", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000")
+KEY = "a-key-of-sixteen-characters"
 EXTRAS = ("mcp", "psycopg", "psycopg-binary", "typing-extensions", "hatchling", "pip")
 
 
-def podman(*words: str | Path) -> str:
-    done = subprocess.run(["podman", *map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.strip()
-
-
 @pytest.fixture(scope="module")
-def image(tmp_path_factory, wheels):
-    folder = tmp_path_factory.mktemp("image")
-    subprocess.run(
-        ["debootstrap", "--variant=minbase", "--include=python3,python3-venv", "bookworm", folder / "root"],
-        check=True,
-        capture_output=True,
-    )
-    subprocess.run(["tar", "-C", folder / "root", "-cf", folder / "root.tar", "."], check=True)
-    podman("import", "-q", folder / "root.tar", BASE)
+def image(tmp_path_factory, wheels, debian):
+    config = tmp_path_factory.mktemp("image") / "pip.conf"
+    config.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
     pack_dependencies(wheels.folder, EXTRAS)
-    (folder / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
-    mounts = ("-v", f"{wheels.folder}:/wheels:ro", "-v", f"{folder}/pip.conf:/etc/pip.conf:ro")
-    podman(
-        "build",
-        *RUN,
-        "--network",
-        "host",
-        *mounts,
-        "--format",
-        "docker",
-        "--build-arg",
-        f"BASE={BASE}",
-        "-t",
-        IMAGE,
-        ROOT,
-    )
-    yield IMAGE
-    podman("rmi", "-f", IMAGE, BASE)
+    mounts = ("-v", f"{wheels.folder}:/wheels:ro", "-v", f"{config}:/etc/pip.conf:ro")
+    name = build("image", ROOT, *mounts, "--build-arg", f"BASE={debian}")
+    yield name
+    podman("rmi", "-f", name)
 
 
 ASK = """

@@ -57,6 +57,7 @@ def test_a_start_without_any_model_names_the_choices_and_saves_nothing(user, ins
     assert "ANTHROPIC_API_KEY" in done.stderr
     assert "-m pip install 'holdfast[local] @ file://" in done.stderr
     assert "holdfast model pull smollm2" in done.stderr
+    assert "no model is set up" in user.run(installed, "doctor").stdout
     assert "hello" not in user.run(installed, "sessions", "list", "--all").stdout
 
 

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 import holdfast
-from holdfast.cli import context, errors, render
+from holdfast.cli import context, errors, model_setup, render
 from holdfast.clock import format_local_time
 from holdfast.interop.documents.tasks import TaskItem
 from holdfast.interop.serialization import format_time
@@ -31,6 +31,7 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
     settings = context.settings()
     health, sandbox = _health(settings), _sandbox(settings)
     warnings = [*settings.warnings, *_permission_warnings(settings), *_sandbox_warnings(sandbox), *health.warnings]
+    warnings += model_setup.model_warnings(settings.home, settings.model)
     if as_json:
         render.print_json(_document(settings, health, warnings) | {"sandbox": _sandbox_document(sandbox)})
     else:

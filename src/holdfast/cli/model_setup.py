@@ -34,9 +34,15 @@ def require_model(model: str) -> None:
 
 def warn_about_model(model: str) -> None:
     """Print a warning if `model` is embedded and cannot run."""
+    for text in model_warnings(context.settings().home, model):
+        context.note(f"warning: {text}")
+
+
+def model_warnings(home: Path, model: str) -> list[str]:
+    """Why `model` cannot run, if it is embedded."""
     found = registry.parse(model)
-    if found.provider == LOCAL and (problem := find_problem(context.settings().home, found.model)):
-        context.note(f"warning: {problem}")
+    problem = find_problem(home, found.model) if found.provider == LOCAL else None
+    return [] if problem is None else [problem]
 
 
 def find_problem(home: Path, name: str) -> str | None:
