@@ -41,6 +41,7 @@ REFUSED: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"previous_response_id": UNKNOWN, "conversation": "x"}, 400, "invalid_value", "conversation"),
     ({"conversation": "hf-00000000000000000000"}, 404, "session_not_found", None),
     ({"conversation": {"id": 3}}, 400, "invalid_type", "conversation"),
+    ({"conversation": {}}, 400, "invalid_type", "conversation"),
     ({"background": True, "store": False}, 400, "invalid_value", "store"),
     ({"tools": [{"type": "web_search"}]}, 400, "unsupported_parameter", "tools[0].type"),
     ({"tools": [{"type": "function", "name": "a b"}]}, 400, "invalid_value", None),

@@ -10,6 +10,8 @@ import pytest
 
 from tests.api.clients.conftest import INSTALLED, LIMIT, NODE, plain_environment
 from tests.api.clients.conversation import Conversation, listed
+from tests.api.clients.line_program import ProgramFailed
+from tests.api.clients.talk import Talk
 from tests.api.serving import KEY, Server
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
@@ -61,7 +63,8 @@ class Codex:
             text=True,
             timeout=LIMIT,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        if done.returncode:
+            raise ProgramFailed(done.stdout + done.stderr)
         events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         self.thread = next(event["thread_id"] for event in events if event["type"] == "thread.started")
         return events
@@ -87,6 +90,30 @@ def test_codex_runs_its_own_commands_and_continues_its_session(codex: Codex, ser
     assert reply(first).startswith("done: exec_command:")
     assert reply(second) == "You said: and then?"
     assert len([session for session in listed(server) if session["id"] not in before]) == 1
+
+
+class CodexProgram:
+    """The command as a client of a `Talk`. It repeats failed requests by itself."""
+
+    errors = (ProgramFailed,)
+    runs_tools = False
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self._codex = Codex(server, folder)
+
+    def say(self, words: str) -> str:
+        return reply(self._codex.say(words))
+
+    def close(self) -> None:
+        """Each message has ended its process."""
+
+
+@pytest.mark.soak
+def test_ten_turns_with_two_crashes_are_one_session(upstream: Server, record: Path, tmp_path: Path) -> None:
+    record.touch()
+    conversation = Talk(upstream, record, CodexProgram(upstream, tmp_path))
+    conversation.take(10)
+    conversation.check()
 
 
 @pytest.mark.soak

@@ -17,7 +17,11 @@ LIBRARIES = {
     "agents_sdk": ("chat", "chat stream", "responses", "responses stream"),
     "pydantic_agent": ("chat", "chat stream", "responses", "responses stream"),
     "anthropic_sdk": ("plain", "stream"),
-    "node_sdks": ("chat", "chat stream", "responses", "responses stream", "anthropic", "anthropic stream"),
+    "node_sdks": [
+        *("chat", "chat stream", "responses", "responses stream", "anthropic", "anthropic stream"),
+        *("ai-responses", "ai-responses stream", "ai-chat", "ai-chat stream", "ai-compatible", "ai-compatible stream"),
+    ],
+    "llm_command": ("plain", "stream"),
     "patterns": ("opencode", "open-webui", "open-webui without names", "aider", "sliding window"),
 }
 REPRESENTATIVES = [

@@ -1,8 +1,6 @@
 """Clients in Python, unmodified: the official one, LangChain, llm, the OpenAI Agents SDK and Pydantic AI."""
 
 import json
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ from pydantic import SecretStr
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from tests.api.clients.conftest import LIMIT, plain_environment
 from tests.api.clients.conversation import Conversation
+from tests.api.clients.programs.llm_command import FUNCTIONS, configure_llm, llm
 from tests.api.serving import KEY, Server
 
 pytestmark = [pytest.mark.soak, pytest.mark.clients, pytest.mark.timeout(180)]
@@ -114,28 +112,7 @@ def test_langchain_runs_its_tools(server: Server, form: dict[str, Any]) -> None:
 
 @pytest.fixture
 def llm_home(server: Server, tmp_path: Path) -> Path:
-    lines = [
-        "- model_id: holdfast",
-        "  model_name: holdfast",
-        f"  api_base: {server.url}/v1",
-        "  api_key_name: holdfast",
-        "  supports_tools: true",
-        "",
-    ]
-    (tmp_path / "extra-openai-models.yaml").write_text("\n".join(lines))
-    (tmp_path / "keys.json").write_text(json.dumps({"holdfast": KEY}))
-    return tmp_path
-
-
-def llm(home: Path, *args: str, said: str = "") -> str:
-    # No plugins but its own: others that happen to be installed are not the subject.
-    environment = plain_environment(LLM_USER_PATH=str(home), LLM_LOAD_PLUGINS="")
-    command = [sys.executable, "-m", "llm", *args]
-    done = subprocess.run(
-        command, input=said, check=False, capture_output=True, text=True, timeout=LIMIT, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return configure_llm(tmp_path, server.url)
 
 
 def test_llm_continues_its_session_through_compactions(server: Server, llm_home: Path) -> None:
@@ -153,9 +130,7 @@ def test_llm_works_with_and_without_streaming(llm_home: Path) -> None:
 
 
 def test_llm_runs_its_tools(llm_home: Path) -> None:
-    functions = 'def weather(place: str) -> str:\n    "Tells the weather."\n    return f"Rain in {place}."\n'
-
-    assert "Rain in Bonn." in llm(llm_home, "-m", "holdfast", "--functions", functions, weather_call())
+    assert "Rain in Bonn." in llm(llm_home, "-m", "holdfast", "--functions", FUNCTIONS, weather_call())
 
 
 # agents whose tools are strict by default

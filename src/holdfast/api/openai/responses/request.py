@@ -156,8 +156,8 @@ def _refuse_contradictions(request: ResponsesRequest) -> None:
 
 
 def _conversation(given: str | Object | None) -> str | None:
-    found = given.get("id") if isinstance(given, dict) else given
-    if found is not None and (not isinstance(found, str) or not found):
+    found = given.get("id", "") if isinstance(given, dict) else given
+    if given is not None and (not isinstance(found, str) or not found):
         raise ApiError(400, "invalid_type", "conversation must be a string or an object with an id", "conversation")
     return found
 
