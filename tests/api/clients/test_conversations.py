@@ -12,7 +12,7 @@ from tests.api.serving import Server
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(240)]
 # Imported only where they run: that takes seconds.
 LIBRARIES = {
-    "openai_sdk": ("chat", "chat stream", "responses", "responses stream", "items", "items stream"),
+    "openai_sdk": ("chat", "chat stream", "responses", "responses stream", "items", "items stream", "websocket"),
     "langchain": ("chat", "chat stream", "responses", "responses stream", "previous"),
     "agents_sdk": ("chat", "chat stream", "responses", "responses stream"),
     "pydantic_agent": ("chat", "chat stream", "responses", "responses stream"),
@@ -28,6 +28,7 @@ REPRESENTATIVES = [
     ("langchain", "responses"),
     ("agents_sdk", "responses"),
     ("pydantic_agent", "chat"),
+    ("openai_sdk", "websocket"),
     ("anthropic_sdk", "stream"),
     ("node_sdks", "anthropic stream"),
     *(("patterns", form) for form in ("opencode", "open-webui", "aider", "sliding window")),

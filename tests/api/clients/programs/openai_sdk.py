@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 import openai
+from websockets.exceptions import WebSocketException
 
 from tests.api.clients.talk import WEATHER
 from tests.api.serving import KEY
@@ -19,9 +20,9 @@ RESPONSES_TOOL: Any = {"type": "function", "name": "weather", "parameters": PARA
 
 
 class OpenAiSdk:
-    """`responses` continues from the last response; `items` sends the whole history as items."""
+    """`responses` and `websocket` continue from the last response; `items` sends the whole history as items."""
 
-    errors = (openai.OpenAIError, httpx.HTTPError)
+    errors = (openai.OpenAIError, httpx.HTTPError, WebSocketException, OSError)
     runs_tools = True
 
     def __init__(self, url: str, form: str) -> None:
@@ -67,10 +68,23 @@ class OpenAiSdk:
                 return str(response.output_text)
 
     def _create(self, **options: Any) -> Any:
+        if self._form == "websocket":
+            return self._create_on_websocket(**options)
         if not self._stream:
             return self._client.responses.create(model="holdfast", tools=[RESPONSES_TOOL], **options)
         with self._client.responses.stream(model="holdfast", tools=[RESPONSES_TOOL], **options) as stream:
             return stream.get_final_response()
+
+    def _create_on_websocket(self, **options: Any) -> Any:
+        """Each response has a connection of its own, as the server may be killed between two."""
+        with self._client.responses.connect() as connection:
+            connection.response.create(model="holdfast", tools=[RESPONSES_TOOL], **options)
+            for event in connection:
+                if event.type == "response.completed":
+                    return event.response
+                if event.type in ("error", "response.failed"):
+                    raise openai.OpenAIError(event.to_json())
+        raise openai.OpenAIError("the connection was closed")
 
     def close(self) -> None:
         self._client.close()
