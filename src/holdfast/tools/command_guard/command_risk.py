@@ -4,6 +4,7 @@ The check fails closed: a command that is not fully understood needs approval. A
 name can still do anything, so this check judges what a command says, and the sandbox limits what it can do.
 """
 
+import fnmatch
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
@@ -17,9 +18,9 @@ from holdfast.tools.command_guard.command_paths import CommandPaths, TooManyPath
 from holdfast.tools.command_guard.git_risks import find_git_risks
 from holdfast.tools.command_guard.inline_code import AWKS, SHELLS, find_inline_code, is_editor, is_language, runs_code
 from holdfast.tools.command_guard.programs import INSTALLERS, INSTALLS, OPTION_SENSITIVE, PLAIN, SHADOWED
-from holdfast.tools.command_guard.risk_rules import DATABASE_CLIENTS, DESTRUCTIVE_SQL, RULES, SHAPES, SQL_COMMENT
+from holdfast.tools.command_guard.risk_rules import DATABASE_CLIENTS, DESTRUCTIVE_SQL, RULES, SHAPES, SQL_IGNORED
 from holdfast.tools.command_guard.shell_parser import parse
-from holdfast.tools.command_guard.shell_syntax import ShellCommand, ShellWord
+from holdfast.tools.command_guard.shell_syntax import EVERYTHING, ShellCommand, ShellWord
 from holdfast.tools.command_guard.shell_variables import DECLARES, DIRECTORIES, SETS, ShellVariables
 from holdfast.tools.command_guard.wrappers import WRAPPERS, unwrap
 from holdfast.tools.command_guard.written_files import NO_FILE_ACCESS
@@ -50,6 +51,8 @@ MAX_WORD = 1_000
 """Only this much of each word is compared with a rule: the time of some patterns grows with the square of the length."""
 MAX_SUFFIXES = 50
 
+OPTION_FILES = ("-r", "-R", "-rf", "-fr", "-Rf", "--recursive", "--delete")
+"""Names of files that are options for a program to which a pattern passes them."""
 HIDDEN = "which program runs is only known at run time"
 
 
@@ -137,7 +140,7 @@ class _CommandChecker:
             return
         self._variables.note(commands)
         names = {posixpath.basename(word.text) for command in commands for word in command.words}
-        if names & DATABASE_CLIENTS and _sql.search(SQL_COMMENT.sub(" ", text)):
+        if names & DATABASE_CLIENTS and _sql.search(SQL_IGNORED.sub(" ", text)):
             yield Finding("deletes data from a database, or runs programs from the client", _short(text))
         self._paths.words_become_files |= bool(names & {"xargs", "parallel"}) or any(
             map(_opens_computed_files, commands)
@@ -159,6 +162,16 @@ class _CommandChecker:
             yield from self._in_paths(command, [ShellWord.literal("for"), *command.words])
             return
         words = _from_program(command.words)
+        found = list(self._in_words(words, command, depth))
+        yield from found
+        shorter = self._variables.without_empty(words)
+        targets = [(char, self._variables.without_empty([word])[0]) for char, word in command.targets]
+        if shorter != words or targets != command.targets:
+            reasons = {finding.reason for finding in found}
+            more = self._in_words(shorter, replace(command, targets=targets), depth)
+            yield from (finding for finding in more if finding.reason not in reasons)
+
+    def _in_words(self, words: list[ShellWord], command: ShellCommand, depth: int) -> Iterator[Finding]:
         resolved = [*words[:1], *(self._variables.resolve(word) for word in words[1:])]
         yield from self._in_paths(command, resolved)
         if words:
@@ -365,6 +378,8 @@ def _may_be_option(word: ShellWord) -> bool:
     """Whether the word may turn out to be an option, or several words."""
     if word.has_braces and word.text[:1] in "{-":
         return True
+    if word.has_glob and word.text[:1] in "-?[" and not EVERYTHING.fullmatch(word.text):
+        return any(fnmatch.fnmatchcase(name, word.text) for name in OPTION_FILES)
     return word.starts_computed and (word.may_split or len(word.parts) == 1)
 
 

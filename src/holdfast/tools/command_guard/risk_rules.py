@@ -154,7 +154,8 @@ SHAPES: tuple[tuple[str, str], ...] = (
 )
 """Patterns for the whole text."""
 
-SQL_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+SQL_IGNORED = re.compile(r"/\*.*?\*/|\$\w+|\$\{\w+\}", re.DOTALL)
+"""Comments, and variables of the shell, which may be empty."""
 DATABASE_CLIENTS = frozenset({"psql", "mysql", "mariadb", "sqlite3", "sqlcmd", "duckdb", "cqlsh", "clickhouse-client"})
 DESTRUCTIVE_SQL = (
     r"(?i)\bdrop\s+(table|database|schema|user|role|view|index|column|constraint|function|trigger|sequence|owned)\b|"

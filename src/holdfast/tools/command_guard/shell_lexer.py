@@ -130,6 +130,8 @@ class ShellLexer(ABC):
             self.at += 1
             if self.at > len(self.text):
                 raise ValueError("an array is not closed")
+            if self.at < len(self.text) and self.text[self.at] not in ENDS_WORD:
+                raise ValueError("an array is followed by text in the same word")
         elif text[-1:] in "?*+@!" and not re.match(r"\([ \t]*\)", self.text[self.at : self.at + 20]):
             raise ValueError("it contains an extended pattern")
 
@@ -183,6 +185,8 @@ class ShellLexer(ABC):
                 raise ValueError("it expands text like a prompt, which can run commands")
             name = inner if re.fullmatch(r"[A-Za-z_]\w*", inner) else None
             return [WordPart("${" + inner + "}", is_quoted, is_computed=True, variable=name)]
+        if self.text.startswith("[", self.at):
+            raise ValueError("it contains $[, which is not understood")
         if self.text.startswith("'", self.at) and not is_quoted:
             self.at += 1
             return [WordPart(self._ansi(), is_quoted=True)]

@@ -200,11 +200,13 @@ class _ShellParser(ShellLexer):
         strips_tabs = self.text.startswith("-", self.at)
         self.at += strips_tabs
         start = self.at
-        end = self.next_word().text
+        word = self.next_word()
+        if word.is_computed:
+            raise ValueError("the end of a here-document is not understood")
         written = self.text[start : self.at].replace("\\\n", "")
         is_literal = any(quote in written for quote in "'\"\\")
         command.input_text = ""
-        self._pending.append(_HereDocument(command, end, strips_tabs, is_literal))
+        self._pending.append(_HereDocument(command, word.text, strips_tabs, is_literal))
 
     @property
     def is_document_due(self) -> bool:

@@ -21,6 +21,7 @@ DIRECTORIES = split_names(
     "HOME PWD OLDPWD TMPDIR VIRTUAL_ENV CONDA_PREFIX GOPATH CARGO_HOME JAVA_HOME NVM_DIR PYENV_ROOT"
 )
 """Variables of the environment that hold a directory."""
+NEVER_EMPTY = split_names("PPID UID EUID USER LOGNAME SHELL PATH HOSTNAME $ ? # !")
 ASSIGNS_INSIDE = re.compile(r"\$\{([A-Za-z_]\w*):?=")
 
 
@@ -69,6 +70,28 @@ class ShellVariables:
         name, _, value = word.text.partition("=")
         is_plain = not word.is_computed and not name.endswith("+") and SIMPLE_VALUE.fullmatch(value)
         self._values.setdefault(re.sub(r"\[.*|\+$", "", name), []).append(value if is_plain else None)
+
+    def without_empty(self, words: list[ShellWord]) -> list[ShellWord]:
+        """The words as bash sees them if variables and computed parts of words are empty."""
+        shorter: list[ShellWord] = []
+        for index, word in enumerate(words):
+            kept = tuple(part for part in word.parts if not self._may_be_empty(part))
+            is_whole = not any(part.text for part in kept)
+            if len(kept) == len(word.parts) or (is_whole and word.is_computed and not self._is_unset(word)):
+                shorter.append(word)
+            elif not is_whole or any(part.is_quoted for part in word.parts):
+                shorter.append(ShellWord(kept or (WordPart("", is_quoted=True),)))
+            elif index + 1 == len(words):
+                shorter.append(word)  # the name of a file, most likely
+        return shorter
+
+    def _is_unset(self, word: ShellWord) -> bool:
+        """Whether the text sets none of the variables in a word, and it has no other computed parts."""
+        return all(part.variable is not None and part.variable not in self._values for part in word.parts if part.text)
+
+    def _may_be_empty(self, part: WordPart) -> bool:
+        """A variable that the text sets may be empty as well: where it is used before, or in another subshell."""
+        return part.is_computed and part.variable not in DIRECTORIES and part.variable not in NEVER_EMPTY
 
     def resolve(self, word: ShellWord, *, in_command_position: bool = False) -> ShellWord:
         """The word with known variables replaced. In the position of a command few variables of the environment are known."""
