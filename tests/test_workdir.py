@@ -105,3 +105,5 @@ def test_a_session_of_the_api_works_in_its_own_directory(tmp_path):
             text(ask(http, MARK))
 
     assert len(list((tmp_path / "home" / "work").glob("hf-*/here"))) == 2
+    directories = [path for path in (tmp_path / "home").rglob("*") if path.is_dir()]
+    assert [path for path in directories if path.stat().st_mode & 0o077] == [], "even in a home that others can enter"

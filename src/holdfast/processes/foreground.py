@@ -22,6 +22,7 @@ from holdfast.model.tool import ToolContext
 from holdfast.process_lookup import check_process, get_start_time
 from holdfast.processes.process_dir import ProcessDir, Program
 from holdfast.processes.registry import ProcessRegistry
+from holdfast.store import durable_file
 from holdfast.store.database import Database, Transaction
 from holdfast.store.repos import processes
 
@@ -67,7 +68,7 @@ class ForegroundCommands:
             return  # it has already ended
         program = Identity(host=self._ours.host, boot=self._ours.boot, pid=pid, process_started=began)
         record = ForegroundRecord(context.session_id, context.call_id, command, str(workdir), program)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        durable_file.make_private_folders(path.parent)
         file = os.open(path.with_suffix(".tmp"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(file, "w", encoding="ascii") as text:
             json.dump(msgspec.to_builtins(record), text)

@@ -41,6 +41,12 @@ def make_folders(folder: Path, *, mode: int = 0o777) -> None:
         sync_folder(one.parent)
 
 
+def make_private_folders(folder: Path) -> None:
+    """Create the directory and its missing parents, accessible only by their owner. A crash may undo it."""
+    for one in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+        one.mkdir(mode=0o700, exist_ok=True)
+
+
 def _sync(path: Path, flags: int) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:

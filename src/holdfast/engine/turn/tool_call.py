@@ -18,6 +18,7 @@ from holdfast.model.finding import Finding
 from holdfast.model.message import Content, Outcome, Text, ToolCall
 from holdfast.model.provider import ToolSpec
 from holdfast.model.tool import Tool, ToolContext, ToolOutput
+from holdfast.store import durable_file
 from holdfast.store.repos import approvals
 from holdfast.tasks import run_all
 
@@ -138,7 +139,7 @@ async def _output(settings: ToolCallSettings, able: ParsedCall) -> ToolOutput:
     """The output of the tool. Every failure becomes output, too."""
     name = able.call.name
     try:
-        able.scene.workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        durable_file.make_private_folders(able.scene.workdir)
     except OSError as e:
         return ToolOutput.say(f"the working directory {able.scene.workdir} cannot be created: {e.strerror}", ok=False)
     try:
