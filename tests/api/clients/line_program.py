@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.api.clients.conftest import LIMIT, plain_environment
+from tests.api.clients.talk import TOOL_CALL
 
 
 class ProgramFailed(Exception):
@@ -15,8 +16,10 @@ class ProgramFailed(Exception):
 class LineProgram:
     errors = (ProgramFailed,)
 
-    def __init__(self, command: Sequence[str | Path], *, runs_tools: bool = True, folder: Path | None = None) -> None:
-        self.runs_tools = runs_tools
+    def __init__(
+        self, command: Sequence[str | Path], *, tool_call: str = TOOL_CALL, folder: Path | None = None
+    ) -> None:
+        self.tool_call = tool_call
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, env=plain_environment()
         )

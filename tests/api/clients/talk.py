@@ -16,6 +16,8 @@ from tests.fakes.openai_server import HANG_ONCE
 
 TOOL_CALL = 'use tool weather {"place": "Bonn"}'
 WEATHER = "Rain in Bonn."
+PRINT_WEATHER = "printf 'Rain in %s.' Bonn"
+"""A command with this output, which it does not contain."""
 MESSAGE = re.compile(r"message \d+")
 
 
@@ -24,8 +26,8 @@ class Program(Protocol):
 
     errors: tuple[type[Exception], ...]
     """What `say` raises if the server is gone."""
-    runs_tools: bool
-    """Whether it has the tool `weather`."""
+    tool_call: str
+    """Makes the model call a tool of the client that results in `WEATHER`; empty if it has none."""
 
     def say(self, words: str) -> str:
         """Send the next message, run the client's tools if the model calls them, and return the reply."""
@@ -51,11 +53,11 @@ class Talk:
                 words = f"{HANG_ONCE}, message {n}"
                 reply = self._say_while_killed(words)
             else:
-                calls = n == 1 and self._program.runs_tools
-                words = f"{TOOL_CALL}\nmessage {n}" if calls else f"message {n}"
+                call = self._program.tool_call if n == 1 else ""
+                words = f"{call}\nmessage {n}" if call else f"message {n}"
                 reply = self._program.say(words)
             # Some clients add text of their own before the words.
-            expected = (WEATHER,) if words.startswith(TOOL_CALL) else ("You said: ", words)
+            expected = (WEATHER,) if words.startswith("use tool") else ("You said: ", words)
             assert all(part in reply for part in expected), reply
             self.said.append(words)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.api.clients.conftest import LIMIT, ROOT, plain_environment
 from tests.api.clients.conversation import listed
 from tests.api.clients.line_program import ProgramFailed
-from tests.api.clients.talk import Talk
+from tests.api.clients.talk import PRINT_WEATHER, Talk
 from tests.api.serving import KEY, Server
 
 pytestmark = [pytest.mark.soak, pytest.mark.clients, pytest.mark.timeout(600)]
@@ -29,7 +29,7 @@ class ClaudeCode:
     """The command with its own home and working folder. It repeats failed requests by itself."""
 
     errors = (ProgramFailed,)
-    runs_tools = False
+    tool_call = f'use tool Bash {{"command": "{PRINT_WEATHER}"}}'
 
     def __init__(self, server: Server, folder: Path) -> None:
         self._server = server

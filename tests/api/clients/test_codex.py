@@ -11,7 +11,7 @@ import pytest
 from tests.api.clients.conftest import INSTALLED, LIMIT, NODE, plain_environment
 from tests.api.clients.conversation import Conversation, listed
 from tests.api.clients.line_program import ProgramFailed
-from tests.api.clients.talk import Talk
+from tests.api.clients.talk import PRINT_WEATHER, Talk
 from tests.api.serving import KEY, Server
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
@@ -96,7 +96,7 @@ class CodexProgram:
     """The command as a client of a `Talk`. It repeats failed requests by itself."""
 
     errors = (ProgramFailed,)
-    runs_tools = False
+    tool_call = f'use tool exec_command {{"cmd": "{PRINT_WEATHER}"}}'
 
     def __init__(self, server: Server, folder: Path) -> None:
         self._codex = Codex(server, folder)

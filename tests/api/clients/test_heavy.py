@@ -9,7 +9,7 @@ import pytest
 
 from tests.api.clients.conftest import LIMIT, ROOT, plain_environment
 from tests.api.clients.line_program import LineProgram, ProgramFailed
-from tests.api.clients.talk import Talk
+from tests.api.clients.talk import PRINT_WEATHER, TOOL_CALL, Talk
 from tests.api.serving import KEY, Server
 
 pytestmark = [pytest.mark.soak, pytest.mark.clients, pytest.mark.timeout(600)]
@@ -21,14 +21,14 @@ def chat_program(url: str, form: str) -> LineProgram:
     """litellm or instructor, in an environment of its own."""
     assert INSTALLED.is_dir(), "the clients are not installed: make .venv/ready-soak-clients"
     command = [INSTALLED / "python" / "bin" / "python", PROGRAM, form, url, KEY]
-    return LineProgram(command, runs_tools=not form.startswith("instructor"))
+    return LineProgram(command, tool_call="" if form.startswith("instructor") else TOOL_CALL)
 
 
 class OpenCode:
     """The command, which runs once for each message. It repeats failed requests by itself."""
 
     errors = (ProgramFailed,)
-    runs_tools = False
+    tool_call = f'use tool bash {{"command": "{PRINT_WEATHER}", "description": "Prints."}}'
 
     def __init__(self, url: str, folder: Path) -> None:
         self._program = INSTALLED / "node_modules" / "opencode-linux-x64" / "bin" / "opencode"

@@ -7,7 +7,7 @@ import httpx
 import openai
 from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
 
-from tests.api.clients.talk import WEATHER
+from tests.api.clients.talk import TOOL_CALL, WEATHER
 from tests.api.serving import KEY
 
 MODELS: dict[str, Any] = {"chat": OpenAIChatCompletionsModel, "responses": OpenAIResponsesModel}
@@ -21,7 +21,7 @@ def weather(place: str) -> str:
 
 class AgentsSdk:
     errors = (openai.OpenAIError, httpx.HTTPError)
-    runs_tools = True
+    tool_call = TOOL_CALL
 
     def __init__(self, url: str, form: str) -> None:
         set_tracing_disabled(True)

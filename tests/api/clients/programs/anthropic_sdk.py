@@ -6,7 +6,7 @@ import anthropic
 import httpx
 import httpx2
 
-from tests.api.clients.talk import WEATHER
+from tests.api.clients.talk import TOOL_CALL, WEATHER
 from tests.api.serving import KEY
 
 PARAMETERS = {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}
@@ -17,7 +17,7 @@ class AnthropicSdk:
     """Sends its whole history with each request."""
 
     errors = (anthropic.AnthropicError, httpx.HTTPError, httpx2.HTTPError)
-    runs_tools = True
+    tool_call = TOOL_CALL
 
     def __init__(self, url: str, form: str) -> None:
         self._client = anthropic.Anthropic(base_url=url, api_key=KEY, timeout=60)

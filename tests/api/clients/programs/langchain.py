@@ -9,7 +9,7 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from tests.api.clients.talk import WEATHER
+from tests.api.clients.talk import TOOL_CALL, WEATHER
 from tests.api.serving import KEY
 
 MODES: dict[str, dict[str, Any]] = {
@@ -27,7 +27,7 @@ def weather(place: str) -> str:
 
 class LangChain:
     errors = (openai.OpenAIError, httpx.HTTPError)
-    runs_tools = True
+    tool_call = TOOL_CALL
 
     def __init__(self, url: str, form: str) -> None:
         mode, _, stream = form.partition(" ")

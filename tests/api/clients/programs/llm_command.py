@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.api.clients.conftest import LIMIT, plain_environment
 from tests.api.clients.line_program import ProgramFailed
+from tests.api.clients.talk import TOOL_CALL
 from tests.api.serving import KEY
 
 FUNCTIONS = 'def weather(place: str) -> str:\n    "Tells the weather."\n    return f"Rain in {place}."\n'
@@ -42,7 +43,7 @@ def llm(home: Path, *args: str, said: str = "") -> str:
 
 class Llm:
     errors = (ProgramFailed,)
-    runs_tools = True
+    tool_call = TOOL_CALL
 
     def __init__(self, url: str, form: str) -> None:
         self._folder = tempfile.TemporaryDirectory()

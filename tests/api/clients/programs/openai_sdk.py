@@ -6,7 +6,7 @@ import httpx
 import openai
 from websockets.exceptions import WebSocketException
 
-from tests.api.clients.talk import WEATHER
+from tests.api.clients.talk import TOOL_CALL, WEATHER
 from tests.api.serving import KEY
 
 PARAMETERS = {
@@ -23,7 +23,7 @@ class OpenAiSdk:
     """`responses` and `websocket` continue from the last response; `items` sends the whole history as items."""
 
     errors = (openai.OpenAIError, httpx.HTTPError, WebSocketException, OSError)
-    runs_tools = True
+    tool_call = TOOL_CALL
 
     def __init__(self, url: str, form: str) -> None:
         self._client = openai.OpenAI(base_url=f"{url}/v1", api_key=KEY, timeout=60)

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.api.clients.talk import WEATHER
+from tests.api.clients.talk import TOOL_CALL, WEATHER
 from tests.api.serving import KEY
 
 Json = dict[str, Any]
@@ -25,7 +25,7 @@ class Pattern:
     """Streams chat completions. `history` is that of the client, without system text."""
 
     errors = (httpx.HTTPError,)
-    runs_tools = True
+    tool_call = TOOL_CALL
     agent = ""
 
     def __init__(self, url: str) -> None:

@@ -10,7 +10,7 @@ from pydantic_ai.exceptions import AgentRunError
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from tests.api.clients.talk import WEATHER
+from tests.api.clients.talk import TOOL_CALL, WEATHER
 from tests.api.serving import KEY
 
 MODELS: dict[str, Any] = {"chat": OpenAIChatModel, "responses": OpenAIResponsesModel}
@@ -23,7 +23,7 @@ def weather(place: str) -> str:
 
 class PydanticAgent:
     errors = (openai.OpenAIError, httpx.HTTPError, AgentRunError)
-    runs_tools = True
+    tool_call = TOOL_CALL
 
     def __init__(self, url: str, form: str) -> None:
         self._url = url
