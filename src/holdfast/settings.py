@@ -144,8 +144,60 @@ class AgentSettings(Section, frozen=True):
     """Whether the model gives a chat a title after the first exchange."""
 
 
+TerminalName = Literal["local", "bubblewrap", "container", "ssh"]
+TERMINALS: tuple[str, ...] = get_args(TerminalName)
+
+
+class BubblewrapSettings(Section, frozen=True):
+    """The backend `bubblewrap`: a read-only system, a private `/tmp`, a writable working directory."""
+
+    network: bool = True
+    writable: tuple[str, ...] = ()
+    """Further directories that commands may change."""
+
+
+class ContainerSettings(Section, frozen=True):
+    """The backend `container`: one container per session, by Docker or Podman."""
+
+    engine: str = "auto"
+    """The program: `auto` for podman, else docker; or a path."""
+    engine_args: tuple[str, ...] = ()
+    """Arguments before the engine's command, such as `--runtime`."""
+    image: str | None = None
+    mounts: tuple[str, ...] = ()
+    """Further directories, as `HOST:CONTAINER` or `HOST:CONTAINER:ro`."""
+    tmpfs: tuple[str, ...] = ("/tmp:size=256m",)  # noqa: S108 - in the container
+    memory: str | None = "2g"
+    cpus: Annotated[float, Meta(gt=0)] | None = None
+    pids: Count | None = 512
+    network: str = "none"
+    """`none`, `bridge`, or the name of a network."""
+    user: str | None = None
+    extra_args: tuple[str, ...] = ()
+    """Further arguments of `create`. Those that would weaken the isolation are refused."""
+
+
+class SshSettings(Section, frozen=True):
+    """The backend `ssh`: another machine."""
+
+    host: str | None = None
+    user: str | None = None
+    port: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    identity_file: str | None = None
+    known_hosts: str | None = None
+    """A file with the keys of hosts; by default that of ssh. A host that is not in it is refused."""
+    workdir: str | None = None
+    """The working directory on the other machine; by default the user's home there."""
+
+
 class Terminal(Section, frozen=True):
     """How and where tools run commands."""
+
+    backend: TerminalName | None = None
+    """Where commands run. If not set: `bubblewrap` for sessions of the API and of platforms where bwrap works, else `local`."""
+    bubblewrap: BubblewrapSettings = BubblewrapSettings()
+    container: ContainerSettings = ContainerSettings()
+    ssh: SshSettings = SshSettings()
 
     sandbox: Literal["auto", "off", "required"] = "auto"
     """Whether commands run in a sandbox that hides the home directory: `auto` if bwrap works, `off` never, `required`

@@ -15,7 +15,7 @@ from holdfast.model.event import ProcessEnded, ProcessExpired, ProcessStarted
 from holdfast.process_lookup import current_identity
 from holdfast.processes import procfs
 from holdfast.processes.launch import launch
-from holdfast.processes.process_dir import ProcessDir
+from holdfast.processes.process_dir import LaunchPlan, ProcessDir
 from holdfast.processes.registry import ProcessLimits
 from holdfast.store.repos import log, processes
 from tests.crash.programs import wait_until
@@ -257,7 +257,7 @@ async def test_a_program_whose_worker_died_at_once_is_found_again(registry, sess
     process = registry.plan("sleep 300", workdir, session_id)
     await database.write(processes.add, process)
     folder = folder_of(process)
-    folder.prepare(process.id, process.command, workdir, 1 << 20)
+    folder.prepare(process.id, process.command, LaunchPlan(workdir), 1 << 20)
     await launch("start", folder, {})
 
     [found] = await registry.list()

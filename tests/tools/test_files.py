@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.model.errors import Invalid
 from holdfast.model.message import Image, text_of
-from holdfast.tools import atomic_replace
+from holdfast.tools import file_snapshot
 from holdfast.tools.atomic_replace import FileEditor, replace_file, run_in_thread, short_diff
 from holdfast.tools.edit_file import EditFileTool
 from holdfast.tools.read_file import ReadFileTool
@@ -408,7 +408,7 @@ class TestEditing:
 
     async def test_a_file_that_is_too_large_is_left_unchanged(self, edit, scene):
         with (scene.workdir / "big").open("wb") as file:
-            file.truncate(atomic_replace.MAX_READ_BYTES + 1)
+            file.truncate(file_snapshot.MAX_READ_BYTES + 1)
 
         assert "too large to edit" in said(await edit("big", "a", "b"))
 

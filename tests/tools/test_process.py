@@ -15,6 +15,7 @@ from holdfast.process_lookup import current_identity
 from holdfast.processes import procfs
 from holdfast.processes.registry import ProcessLimits, ProcessRegistry
 from holdfast.store.repos import processes, sessions
+from holdfast.tools.backends.registry import only_local
 from holdfast.tools.process import ProcessTool
 from holdfast.tools.sandbox import open_sandbox
 from holdfast.tools.terminal import TerminalTool
@@ -85,8 +86,8 @@ def start_hidden(registry, database, search_path, tmp_path):
     (home / "work" / "hf-1").mkdir(parents=True)
     (home / "api-key").write_text("hfk-0123456789abcdef")
     sandbox = open_sandbox("required", home, os.environ)
-    process = ProcessTool(registry, database, home=home, sandbox=sandbox)
-    terminal = TerminalTool(search_path, home=home, start_background=process.start, sandbox=sandbox)
+    process = ProcessTool(registry, database, home=home)
+    terminal = TerminalTool(search_path, home=home, start_background=process.start, backends=only_local(sandbox))
 
     async def run(command: str, scene: ToolContext):
         inside = msgspec.structs.replace(scene, workdir=home / "work" / "hf-1")

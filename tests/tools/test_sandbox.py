@@ -7,6 +7,7 @@ import pytest
 from holdfast.model.errors import Unsupported
 from holdfast.model.message import text_of
 from holdfast.model.tool import ToolContext
+from holdfast.tools.backends.registry import only_local
 from holdfast.tools.sandbox import open_sandbox
 from holdfast.tools.terminal import TerminalTool
 
@@ -33,7 +34,7 @@ def scene(home: Path) -> ToolContext:
 
 @pytest.fixture
 def terminal(home: Path) -> TerminalTool:
-    return TerminalTool(os.environ, home=home, sandbox=open_sandbox("required", home, os.environ))
+    return TerminalTool(os.environ, home=home, backends=only_local(open_sandbox("required", home, os.environ)))
 
 
 async def run(terminal: TerminalTool, scene: ToolContext, command: str, **given: object) -> str:
@@ -104,7 +105,9 @@ async def test_the_hidden_home_cannot_be_uncovered(terminal, scene, home):
 async def test_a_store_outside_the_home_is_an_empty_file(home, scene, tmp_path):
     store = tmp_path / "store.db"
     store.write_text("rows")
-    terminal = TerminalTool(os.environ, home=home, sandbox=open_sandbox("required", home, os.environ, [store]))
+    terminal = TerminalTool(
+        os.environ, home=home, backends=only_local(open_sandbox("required", home, os.environ, [store]))
+    )
 
     assert "rows" not in await run(terminal, scene, f"cat {store}")
     assert store.read_text() == "rows"

@@ -10,6 +10,8 @@ import pytest
 
 from holdfast.model.message import text_of
 from holdfast.model.tool import ToolOutput
+from holdfast.processes.process_dir import LaunchPlan
+from holdfast.tools.backends.port import CommandPlace
 from holdfast.tools.output_capture import MAX_FILE_BYTES, SHOWN_CHARS
 from holdfast.tools.terminal import TerminalTool, without_secrets
 
@@ -297,15 +299,15 @@ async def test_background_is_refused_where_nothing_can_start_it(run, scene):
 async def test_background_commands_go_to_the_process_registry(search_path, scene):
     started = []
 
-    async def start(command, workdir, scene):
-        started.append((command, workdir, scene.session_id))
+    async def start(command, place, scene):
+        started.append((command, place, scene.session_id))
         return ToolOutput.say("started as p1")
 
     terminal = TerminalTool(search_path, start_background=start)
     output = await terminal.run({"command": "serve", "background": True, "workdir": "/"}, scene)
 
     assert said(output) == "started as p1"
-    assert started == [("serve", Path("/"), "hf-1")]
+    assert started == [("serve", CommandPlace(Path("/"), LaunchPlan(Path("/"))), "hf-1")]
 
 
 def test_a_command_of_the_list_needs_approval(terminal, scene):

@@ -22,6 +22,10 @@ from holdfast.model.event import (
     Compacted,
     CompactionFailed,
     CompactionUndone,
+    ContainerCreated,
+    ContainerLost,
+    ContainerRemoved,
+    ContainerRestarted,
     Ended,
     Event,
     Forked,
@@ -304,6 +308,17 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
             return "the model was called again in the middle of its reply", event.reason
         case ResponseDeleted():
             return f"the response of {event.turn_id} is no longer found by its id", "a client deleted it"
+        case ContainerCreated():
+            return (
+                f"container {event.container_id[:12]} was created for the terminal",
+                f"{event.image} by {event.engine}",
+            )
+        case ContainerRestarted():
+            return f"container {event.container_id[:12]} was started again", event.reason
+        case ContainerLost():
+            return f"container {event.container_id[:12]} was lost", event.reason
+        case ContainerRemoved():
+            return f"container {event.container_id[:12]} was removed", event.reason
         case ProcessesReceived():
             return f"processes of {event.origin} were handed over to it", ", ".join(event.processes)
         case _:

@@ -270,7 +270,9 @@ class MessageHandler:
     async def _submit(self, inbound: InboundMessage, incoming: Incoming) -> None:
         """Submit a message to the chat's current session; the first message of a chat opens one."""
         key = self._channel(incoming)
-        opened = await self._engine.open(OpenRequest(channel=key, source="gateway", workdir=self._rules.folder))
+        opened = await self._engine.open(
+            OpenRequest(channel=key, source="gateway", workdir=self._rules.folder, terminal=self._rules.terminal)
+        )
         session = opened.session
         parts: list[Content] = [Text(incoming.text)] if incoming.text.strip() else []
         found = await attachments.fetch_attachments(

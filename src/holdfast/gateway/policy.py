@@ -9,6 +9,7 @@ from holdfast.gateway import approvers
 from holdfast.gateway.approvers import Approvers
 from holdfast.gateway.port import Incoming, PlatformOptions
 from holdfast.model import answer
+from holdfast.settings import TERMINALS
 from holdfast.slash import registry
 
 Groups = Literal["addressed", "all", "none"]
@@ -37,6 +38,8 @@ class PlatformRules(msgspec.Struct, frozen=True, kw_only=True):
     tell_queued: bool = True
     """Whether people are told that their message is queued, if the platform supports it."""
     workdir: str = ""
+    terminal: str = ""
+    """The terminal backend of its sessions; empty for the configured one."""
     approvers: Approvers = Approvers()
     """Who may answer questions about calls that another person requested."""
 
@@ -58,6 +61,7 @@ def from_options(options: PlatformOptions) -> PlatformRules:
         stream=options.flag("stream", default=True),
         tell_queued=options.flag("tell_queued", default=True),
         workdir=options.text("workdir", ""),
+        terminal=options.one_of("terminal", ("default", *TERMINALS)).removeprefix("default"),
         approvers=approvers.from_options(options),
     )
 

@@ -50,6 +50,8 @@ class SessionOpened(_Fact, frozen=True):
     system: str | None = None
     workdir: str | None = None
     side_of: str | None = None
+    terminal: str = ""
+    """The terminal backend that was chosen for the session; empty for the configured one."""
 
 
 class UserSaid(_Fact, frozen=True):
@@ -335,6 +337,38 @@ class ProcessesReceived(_Fact, frozen=True):
     origin: str
 
 
+class ContainerCreated(_Fact, frozen=True):
+    """The container of the session's terminal; committed before the first command runs in it."""
+
+    container_id: str
+    name: str
+    image: str
+    engine: str
+    settings_hash: str
+    host: str = ""
+
+
+class ContainerRestarted(_Fact, frozen=True):
+    """The container had stopped and was started again: its programs, and its files in memory, are gone."""
+
+    container_id: str
+    reason: str
+
+
+class ContainerLost(_Fact, frozen=True):
+    """The container no longer exists or cannot be used, and what was only in it is gone."""
+
+    container_id: str
+    reason: str
+
+
+class ContainerRemoved(_Fact, frozen=True):
+    """Holdfast removed the container, because the session no longer needs it."""
+
+    container_id: str
+    reason: str
+
+
 class Recovered(_Fact, frozen=True):
     """A worker died or left during a turn, and another recovered the turn; `evidence` says how this was detected."""
 
@@ -473,6 +507,10 @@ Event = (
     | ProcessExpired
     | ProcessesLeft
     | ProcessesReceived
+    | ContainerCreated
+    | ContainerRestarted
+    | ContainerLost
+    | ContainerRemoved
     | Recovered
     | Quarantined
     | ApprovalAsked
@@ -519,6 +557,10 @@ KINDS: dict[str, type[Event]] = {
     "process_expired": ProcessExpired,
     "processes_left": ProcessesLeft,
     "processes_received": ProcessesReceived,
+    "container_created": ContainerCreated,
+    "container_restarted": ContainerRestarted,
+    "container_lost": ContainerLost,
+    "container_removed": ContainerRemoved,
     "recovered": Recovered,
     "quarantined": Quarantined,
     "approval_asked": ApprovalAsked,
@@ -553,5 +595,9 @@ ANNOTATIONS = (
     ProcessExpired,
     ProcessesLeft,
     ProcessesReceived,
+    ContainerCreated,
+    ContainerRestarted,
+    ContainerLost,
+    ContainerRemoved,
 )
 """Events that are not part of a turn: any process may add them, even while a worker holds the session."""

@@ -77,6 +77,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """The session's working directory."""
     files: Path
     """A private directory of the session for output that is too long to show."""
+    terminal: str = "local"
+    """The name of the terminal backend in which the session's commands and file tools run."""
     approved: str = ""
     """The digest of the preview that was approved; a tool that has one refuses to do anything else."""
     host: CallHost | None = None

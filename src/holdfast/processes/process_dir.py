@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -37,23 +36,33 @@ class Program(msgspec.Struct, frozen=True):
     started: str
 
 
+class LaunchPlan(msgspec.Struct, frozen=True):
+    """How the shim starts the shell of a command."""
+
+    workdir: Path
+    """The directory of this machine in which it is started."""
+    prefix: tuple[str, ...] = ()
+    """A program with its arguments that runs the shell, such as a sandbox."""
+    is_relayed: bool = False
+    """Whether the prefix runs the shell elsewhere, so that programs it leaves here are not the command's."""
+
+
 class ProcessDir:
     """`processes.shim` lists the files in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def prepare(
-        self, process_id: str, command: str, workdir: Path, output_bytes: int, prefix: Sequence[str] = ()
-    ) -> None:
+    def prepare(self, process_id: str, command: str, plan: LaunchPlan, output_bytes: int) -> None:
         """Create the directory, the pipes and the file with the command. Raises Unavailable if that fails."""
         spec = {
             "id": process_id,
             "command": command,
-            "workdir": str(workdir),
+            "workdir": str(plan.workdir),
             "marker": MARKER,
             "shell": find_shell(),
-            "prefix": list(prefix),
+            "prefix": list(plan.prefix),
+            "is_relayed": plan.is_relayed,
             "segment_bytes": max(1, output_bytes // 2),
         }
         try:

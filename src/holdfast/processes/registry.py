@@ -20,7 +20,7 @@ from holdfast.model.times import Clock
 from holdfast.processes import procfs
 from holdfast.processes.inspect import Inspection, inspect_process
 from holdfast.processes.launch import launch
-from holdfast.processes.process_dir import OutputPage, ProcessDir
+from holdfast.processes.process_dir import LaunchPlan, OutputPage, ProcessDir
 from holdfast.processes.procfs import Sockets
 from holdfast.processes.terminate import FindMembers, signal_all, terminate_all
 from holdfast.settings import Settings
@@ -80,15 +80,19 @@ class ProcessRegistry:
         self._running: dict[str, Path] = {}
         """Processes of this machine that ran at the last inspection, and their directories."""
 
-    async def start(self, command: str, workdir: Path, session_id: str, *, prefix: Sequence[str] = ()) -> Process:
-        """Start a command. After a cancellation or Unavailable, none of its programs is left running.
-
-        `prefix` is a program with its arguments that runs the shell, such as a sandbox.
-        """
+    async def start(
+        self,
+        command: str,
+        workdir: Path,
+        session_id: str,
+        *,
+        launch_plan: LaunchPlan | None = None,
+    ) -> Process:
+        """Start a command. After a cancellation or Unavailable, none of its programs is left running."""
         process = self.plan(command, workdir, session_id)
         folder = ProcessDir(Path(process.folder))
         try:
-            return await self._start(process, folder, prefix)
+            return await self._start(process, folder, launch_plan or LaunchPlan(workdir))
         except Unavailable as e:
             await self._undo_start(process, folder, f"not started: {e}")
             raise
@@ -96,10 +100,9 @@ class ProcessRegistry:
             await self._undo_start(process, folder, "its start was interrupted")
             raise
 
-    async def _start(self, process: Process, folder: ProcessDir, prefix: Sequence[str]) -> Process:
+    async def _start(self, process: Process, folder: ProcessDir, plan: LaunchPlan) -> Process:
         await self._database.write(processes.add, process)
-        workdir = Path(process.workdir)
-        await asyncio.to_thread(folder.prepare, process.id, process.command, workdir, self._limits.output_bytes, prefix)
+        await asyncio.to_thread(folder.prepare, process.id, process.command, plan, self._limits.output_bytes)
         await launch("start", folder, self._environment)
         leader = await asyncio.to_thread(lambda: folder.leader)
         assert leader is not None, "the shim records the command before it reports success"

@@ -11,7 +11,7 @@ package may be upgraded while it runs.
 
 Files in DIR:
     spec.json      id, command, workdir, marker, shell, prefix (a program that runs the shell, such as a sandbox),
-                   segment_bytes; deleted if the start is cancelled
+                   is_relayed (the prefix runs it elsewhere), segment_bytes; deleted if the start is cancelled
     in, out        the pipes; the process also holds the read end of `out`, so that it only blocks, once 64 KB are
                    unread, if its shim is killed
     keeper         pid and start time of the current shim
@@ -278,7 +278,10 @@ def detach(folder: Path) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for standard, end in enumerate((null, null, errors)):
         os.dup2(end, standard)
-    # Programs that fork twice to detach become children of the shim, so that it can find and reap them.
+
+
+def adopt_orphans() -> None:
+    """Become the parent of programs that fork twice to detach, to find and reap them."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -291,6 +294,8 @@ def main(action: str, folder: Path) -> int:
         os.close(ready_writer)
         return 0 if os.read(ready, 1) else 1
     detach(folder)
+    if not spec.get("is_relayed"):
+        adopt_orphans()
     if not acquire_lock(folder):
         return 0
     shim = Shim(folder, spec)

@@ -14,17 +14,17 @@ KILL_ROUNDS = 100
 FindMembers = Callable[[], Sequence[ProcessStat]]
 """Returns the programs that still run. Called in a thread."""
 
-MONITOR = "bwrap"
-"""The program that waits for a command in a sandbox and exits with the command's exit code."""
+MONITORS = ("bwrap", "conmon")
+"""Programs that wait for a command in a sandbox or a container and report its exit code."""
 
 
 def signal_all(members: Sequence[ProcessStat], number: int) -> int:
     """Send a signal to each of these programs. Returns how many received it.
 
-    The monitor of a sandbox receives only SIGKILL: it must survive other signals to report the exit code of the command.
+    A monitor receives only SIGKILL: it must survive other signals to report the exit code of the command.
     """
     is_kill = number == signal.SIGKILL
-    return sum(send_signal(member.program, number) for member in members if is_kill or member.name != MONITOR)
+    return sum(send_signal(member.program, number) for member in members if is_kill or member.name not in MONITORS)
 
 
 async def terminate_all(find_members: FindMembers, grace_seconds: float) -> bool:

@@ -14,15 +14,19 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.finding import Finding
 from holdfast.model.text import counted
 from holdfast.model.tool import Preview, ToolContext, ToolOutput
 from holdfast.store import durable_file
 from holdfast.tasks import run_to_completion
+from holdfast.tools.backends.files import BackendFiles
+from holdfast.tools.backends.port import TerminalBackend
+from holdfast.tools.backends.registry import Backends, only_local
+from holdfast.tools.file_snapshot import FileSnapshot, encode_text, take_snapshot
 from holdfast.tools.home_guard import check_write, find_write_risks
-from holdfast.tools.paths import display_path, resolve, stat_file
-from holdfast.tools.safe_open import open_directory_verified, open_verified
+from holdfast.tools.paths import display_path, real_path, resolve
+from holdfast.tools.safe_open import open_directory_verified
 
 DIFF_LINES = 200
 DIFF_CHARS = 12_000
@@ -30,8 +34,6 @@ COMPARED_LINES = 2_000
 """Longer changes are counted, not compared: the time of a comparison grows with the square of the lines."""
 
 LINES = re.compile(r"[^\n]*\n|[^\n]+")
-
-MAX_READ_BYTES = 50 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -41,25 +43,29 @@ class FileChange(msgspec.Struct, frozen=True):
 
     old: str | None
     new: str
-    before: os.stat_result | None
-    """The status of the file that is replaced; None for a new one."""
+    before: FileSnapshot
     report: str
     """The tool result after the change."""
 
     def preview(self, name: str) -> str:
         """The whole change, for a person to approve: a unified diff, or the content if there is nothing to compare it with."""
-        if self.before is None:
+        if self.before.size is None:
             return f"new file {name}\n{_as_added_lines(self.new)}"
         if self.old is None:
-            return f"{name} is replaced ({self.before.st_size:,} bytes that are not text). New content:\n{_as_added_lines(self.new)}"
+            return f"{name} is replaced ({self.before.size:,} bytes that are not text). New content:\n{_as_added_lines(self.new)}"
         return full_diff(self.old, self.new, name)
+
+
+Plan = Callable[[FileSnapshot, str], FileChange]
+"""Decides the change of a file from its content and its displayed name. Raises Invalid if there is none."""
 
 
 class FileEditor:
     """Changes files, one writer at a time per file, so that concurrent calls do not overwrite each other."""
 
-    def __init__(self, *, home: Path | None = None) -> None:
+    def __init__(self, *, home: Path | None = None, backends: Backends | None = None) -> None:
         self._home = home
+        self._backends = backends or only_local()
         self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
@@ -73,45 +79,70 @@ class FileEditor:
         """Why changing this file needs approval."""
         return find_write_risks(path, context, self._home)
 
-    async def change(
-        self, named: str, context: ToolContext, plan: Callable[[Path, str], FileChange], *, action: str
-    ) -> ToolOutput:
-        """Make the change that `plan` returns for the real path and the displayed name, under the lock and to completion.
+    async def change(self, named: str, context: ToolContext, plan: Plan, *, action: str) -> ToolOutput:
+        """Make the change that `plan` returns, under the lock and to completion.
 
         A path that needed no approval must not resolve to a file that needs it. An approved change is made only if it
         is still the one that was shown.
         """
         try:
+            backend = self._backends.of(context)
+            if not backend.is_direct:
+                return await self._change_inside(backend, named, context, plan)
             path = resolve(named, context.workdir)
             async with self.lock(path) as real:
                 check_write(named, real, context, self._home)
-                return await run_in_thread(
-                    lambda: _apply(plan(real, display_path(path, context.workdir)), real, context)
-                )
-        except Invalid as e:
+                name = display_path(path, context.workdir)
+                return await run_in_thread(lambda: _apply(plan(take_snapshot(real), name), real, context))
+        except (Invalid, Unavailable) as e:
             return ToolOutput.say(str(e), ok=False)
         except OSError as e:
             return ToolOutput.say(f"{named} could not be {action}: {e.strerror}", ok=False)
 
-    async def preview(self, named: str, context: ToolContext, plan: Callable[[Path, str], FileChange]) -> Preview:
+    async def _change_inside(
+        self, backend: TerminalBackend, named: str, context: ToolContext, plan: Plan
+    ) -> ToolOutput:
+        """As `change`, by programs that run in the backend."""
+        files = BackendFiles(backend, context)
+        path = await files.resolve(named)
+        if backend.shares_files:
+            check_write(named, await asyncio.to_thread(real_path, path), context, self._home)
+        async with self._locks.setdefault(Path("/", context.session_id, *path.parts[1:]), asyncio.Lock()):
+            change = plan(await files.snapshot(path), display_path(path, backend.workdir(context)))
+            _check_approved(change, path, context)
+            await run_to_completion(files.replace(path, encode_text(change.new), change.before))
+            return ToolOutput.say(change.report)
+
+    async def preview(self, named: str, context: ToolContext, plan: Plan) -> Preview:
         """The change as it would be made now. Raises Invalid if it would fail."""
-        path = resolve(named, context.workdir)
-
-        def plan_now() -> Preview:
-            real = Path(os.path.realpath(path))
-            return Preview(text=plan(real, display_path(path, context.workdir)).preview(str(real)))
-
         try:
-            return await asyncio.to_thread(plan_now)
+            backend = self._backends.of(context)
+            if not backend.is_direct:
+                files = BackendFiles(backend, context)
+                path = await files.resolve(named)
+                change = plan(await files.snapshot(path), display_path(path, backend.workdir(context)))
+                return Preview(text=change.preview(str(path)))
+            return await asyncio.to_thread(_preview, resolve(named, context.workdir), context, plan)
         except OSError as e:
             raise Invalid(f"{named} cannot be read: {e.strerror}") from e
+        except Unavailable as e:
+            raise Invalid(str(e)) from e
+
+
+def _preview(path: Path, context: ToolContext, plan: Plan) -> Preview:
+    real = Path(os.path.realpath(path))
+    return Preview(text=plan(take_snapshot(real), display_path(path, context.workdir)).preview(str(real)))
 
 
 def _apply(change: FileChange, path: Path, context: ToolContext) -> ToolOutput:
+    _check_approved(change, path, context)
+    replace_file(path, change.new, change.before.status)
+    return ToolOutput.say(change.report)
+
+
+def _check_approved(change: FileChange, path: Path, context: ToolContext) -> None:
     if context.approved and context.approved != Preview(text=change.preview(str(path))).digest:
         raise Invalid(f"{path} was modified after the change was approved; nothing was written. Read it again")
-    replace_file(path, change.new, change.before)
-    return ToolOutput.say(change.report)
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
@@ -119,27 +150,12 @@ async def run_in_thread(work: Callable[[], T]) -> T:
     return await run_to_completion(asyncio.to_thread(work))
 
 
-def read_text(path: Path) -> tuple[str, os.stat_result]:
-    """The whole text and the status of the file. Bytes that are not UTF-8 are unchanged when written back."""
-    status = stat_file(path)
-    if status.st_size > MAX_READ_BYTES:
-        raise Invalid(f"{path} has {status.st_size:,} bytes, which is too large to edit; use a program in the terminal")
-    with open_verified(path) as file:
-        data = file.read()
-    if b"\0" in data:
-        raise Invalid(f"{path} is a binary file")
-    return data.decode("utf-8", "surrogateescape"), status
-
-
 def replace_file(path: Path, text: str, before: os.stat_result | None) -> None:
     """Replace the file, which had the status `before` (None: no file), by the text; mode and owner are kept.
 
     Durable when it returns. Raises Invalid if the file has changed since, and OSError.
     """
-    try:
-        data = text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as e:
-        raise Invalid(f"the text cannot be written: {e}") from e
+    data = encode_text(text)
     durable_file.make_folders(path.parent)
     with open_directory_verified(path.parent) as folder:
         temporary = f".holdfast-{secrets.token_hex(6)}.tmp"

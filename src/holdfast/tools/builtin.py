@@ -6,9 +6,9 @@ from pathlib import Path
 
 from holdfast.model.tool import Tool
 from holdfast.tools.atomic_replace import FileEditor
+from holdfast.tools.backends.registry import Backends
 from holdfast.tools.edit_file import EditFileTool
 from holdfast.tools.read_file import ReadFileTool
-from holdfast.tools.sandbox import Sandbox
 from holdfast.tools.search_files import SearchFilesTool
 from holdfast.tools.terminal import Recording, StartBackground, TerminalTool
 from holdfast.tools.write_file import WriteFileTool
@@ -20,14 +20,14 @@ def builtin_tools(
     home: Path | None = None,
     start_background: StartBackground | None = None,
     recording: Recording | None = None,
-    sandbox: Sandbox | None = None,
+    backends: Backends | None = None,
 ) -> list[Tool]:
     """The terminal and the file tools. `home` is Holdfast's own directory, which they refuse to use."""
-    editor = FileEditor(home=home)
+    editor = FileEditor(home=home, backends=backends)
     return [
-        TerminalTool(environment, home=home, start_background=start_background, recording=recording, sandbox=sandbox),
-        ReadFileTool(home=home),
+        TerminalTool(environment, home=home, start_background=start_background, recording=recording, backends=backends),
+        ReadFileTool(home=home, backends=backends),
         WriteFileTool(editor),
         EditFileTool(editor),
-        SearchFilesTool(ripgrep=shutil.which("rg", path=environment.get("PATH")), home=home, sandbox=sandbox),
+        SearchFilesTool(ripgrep=shutil.which("rg", path=environment.get("PATH")), home=home, backends=backends),
     ]

@@ -1,14 +1,14 @@
 """Replaces a passage of a file."""
 
 import difflib
-from pathlib import Path
 
 import msgspec
 
 from holdfast.model.errors import Invalid
 from holdfast.model.finding import Finding
 from holdfast.model.tool import Preview, ToolContext, ToolOutput
-from holdfast.tools.atomic_replace import FileChange, FileEditor, read_text, short_diff
+from holdfast.tools.atomic_replace import FileChange, FileEditor, short_diff
+from holdfast.tools.file_snapshot import FileSnapshot
 from holdfast.tools.spec import load_spec
 
 MAX_COMPARED = 2_000
@@ -44,16 +44,16 @@ class EditFileTool:
     async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
         parsed = msgspec.convert(arguments, EditFileArguments)
         return await self._editor.change(
-            parsed.path, context, lambda path, name: _plan(path, parsed, name), action="edited"
+            parsed.path, context, lambda before, name: _plan(before, parsed, name), action="edited"
         )
 
     async def preview(self, arguments: dict[str, object], context: ToolContext) -> Preview:
         parsed = msgspec.convert(arguments, EditFileArguments)
-        return await self._editor.preview(parsed.path, context, lambda path, name: _plan(path, parsed, name))
+        return await self._editor.preview(parsed.path, context, lambda before, name: _plan(before, parsed, name))
 
 
-def _plan(path: Path, parsed: EditFileArguments, name: str) -> FileChange:
-    text, before = read_text(path)
+def _plan(before: FileSnapshot, parsed: EditFileArguments, name: str) -> FileChange:
+    text = before.text()
     changed, count = replace_passage(text, parsed.old, parsed.new, every=parsed.all, name=name)
     times = "" if count == 1 else f", {count} times"
     return FileChange(text, changed, before, f"edited {name}{times}\n{short_diff(text, changed, name)}")

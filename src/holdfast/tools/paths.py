@@ -10,16 +10,23 @@ from holdfast.model.errors import Invalid
 
 def resolve(text: str, workdir: Path) -> Path:
     """The absolute path; a relative one starts in the working folder. Symbolic links are not resolved."""
+    check_path_text(text)
+    try:
+        return workdir / Path(text).expanduser()
+    except RuntimeError as e:
+        raise Invalid(f"{text!r} is not a valid path: {e}") from e
+
+
+def check_path_text(text: str) -> None:
+    """Raises Invalid for a text that no path can be."""
     if not text.strip():
         raise Invalid("the path is empty")
     try:
         os.fsencode(text)
-        path = Path(text).expanduser()
-    except (UnicodeEncodeError, RuntimeError) as e:
+    except UnicodeEncodeError as e:
         raise Invalid(f"{text!r} is not a valid path: {e}") from e
     if "\0" in text:
         raise Invalid(f"{text!r} is not a valid path: it contains a NUL character")
-    return workdir / path
 
 
 def display_path(path: Path, workdir: Path) -> str:

@@ -13,8 +13,8 @@ from holdfast.model.tool import ToolContext, ToolOutput
 from holdfast.processes.registry import SIGNALS, ProcessRegistry
 from holdfast.store.database import Database
 from holdfast.store.repos import sessions
+from holdfast.tools.backends.port import CommandPlace
 from holdfast.tools.home_guard import readable_folders, refusal_message
-from holdfast.tools.sandbox import Sandbox
 from holdfast.tools.spec import load_spec
 
 if TYPE_CHECKING:
@@ -59,13 +59,10 @@ class ProcessTool:
         ("action",),
     )
 
-    def __init__(
-        self, registry: ProcessRegistry, database: Database, *, home: Path | None = None, sandbox: Sandbox | None = None
-    ) -> None:
+    def __init__(self, registry: ProcessRegistry, database: Database, *, home: Path | None = None) -> None:
         self._registry = registry
         self._database = database
         self._home = home
-        self._sandbox = sandbox
 
     def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
         """Text written to a shell is checked like any command."""
@@ -155,11 +152,10 @@ class ProcessTool:
         verdict = self._registry.classify(process)
         return f"process {process.id} is {verdict.kind}: {verdict.evidence}"
 
-    async def start(self, command: str, workdir: Path, context: ToolContext) -> ToolOutput:
+    async def start(self, command: str, place: CommandPlace, context: ToolContext) -> ToolOutput:
         """Start a background process for `terminal`."""
         try:
-            prefix = self._sandbox.prefix(context, workdir) if self._sandbox else ()
-            process = await self._registry.start(command, workdir, context.session_id, prefix=prefix)
+            process = await self._registry.start(command, place.workdir, context.session_id, launch_plan=place.launch)
         except Unavailable as e:
             return ToolOutput.say(str(e), ok=False)
         process = await self._registry.wait(process, EARLY_SECONDS)

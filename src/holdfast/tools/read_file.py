@@ -3,17 +3,22 @@
 import asyncio
 import base64
 import stat
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.finding import Finding
 from holdfast.model.image_format import image_type
 from holdfast.model.message import Image
 from holdfast.model.text import counted
 from holdfast.model.tool import ToolContext, ToolOutput
+from holdfast.tools.backends.files import BackendFiles
+from holdfast.tools.backends.port import TerminalBackend
+from holdfast.tools.backends.registry import Backends, only_local
+from holdfast.tools.file_snapshot import MAX_READ_BYTES
 from holdfast.tools.home_guard import check_read, find_read_risks, open_checked
 from holdfast.tools.paths import stat_file, stat_path
 from holdfast.tools.spec import load_spec
@@ -49,8 +54,9 @@ class ReadFileTool:
         ("path",),
     )
 
-    def __init__(self, *, home: Path | None = None) -> None:
+    def __init__(self, *, home: Path | None = None, backends: Backends | None = None) -> None:
         self._home = home
+        self._backends = backends or only_local()
 
     def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
         return find_read_risks(msgspec.convert(arguments, ReadFileArguments).path, context, self._home)
@@ -58,8 +64,11 @@ class ReadFileTool:
     async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
         parsed = msgspec.convert(arguments, ReadFileArguments)
         try:
+            backend = self._backends.of(context)
+            if not backend.is_direct:
+                return await self._read_inside(backend, parsed, context)
             return await asyncio.to_thread(self._read, parsed, context)
-        except Invalid as e:
+        except (Invalid, Unavailable) as e:
             return ToolOutput.say(str(e), ok=False)
         except OSError as e:
             return ToolOutput.say(f"{parsed.path} cannot be read: {e.strerror}", ok=False)
@@ -70,14 +79,33 @@ class ReadFileTool:
             return ToolOutput.say(_list_folder(path), ok=False)
         size = stat_file(path).st_size
         with open_checked(parsed.path, context, self._home) as file:
-            start = file.read(SNIFF_BYTES)
-            if media_type := image_type(start):
-                file.seek(0)
-                return _image(file, path, media_type, size)
-            if b"\0" in start:
-                raise Invalid(f"{path} is a binary file of {size:,} bytes; inspect it with a program in the terminal")
-            file.seek(0)
-            return ToolOutput.say(_page(file, parsed, path))
+            return _show(file, parsed, path, size)
+
+    async def _read_inside(
+        self, backend: TerminalBackend, parsed: ReadFileArguments, context: ToolContext
+    ) -> ToolOutput:
+        """As `_read`, by programs that run in the backend."""
+        files = BackendFiles(backend, context)
+        path = await files.resolve(parsed.path)
+        if backend.shares_files:
+            await asyncio.to_thread(check_read, parsed.path, context, self._home)
+        kind, size = await files.stat(path)
+        if kind == "folder":
+            return ToolOutput.say(_listing(path, sorted(await files.list_folder(path))), ok=False)
+        if kind != "file":
+            raise Invalid(f"{path} does not exist" if kind == "missing" else f"{path} is not a regular file")
+        return _show(BytesIO(await files.read(path, MAX_READ_BYTES)), parsed, path, size)
+
+
+def _show(file: BinaryIO, parsed: ReadFileArguments, path: Path, size: int) -> ToolOutput:
+    """A page of the text, or the image."""
+    start = file.read(SNIFF_BYTES)
+    file.seek(0)
+    if media_type := image_type(start):
+        return _image(file, path, media_type, size)
+    if b"\0" in start:
+        raise Invalid(f"{path} is a binary file of {size:,} bytes; inspect it with a program in the terminal")
+    return ToolOutput.say(_page(file, parsed, path))
 
 
 def _image(file: BinaryIO, path: Path, media_type: str, size: int) -> ToolOutput:
@@ -122,6 +150,9 @@ def _read_line(file: BinaryIO) -> str | None:
 
 
 def _list_folder(path: Path) -> str:
-    names = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir())
+    return _listing(path, sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir()))
+
+
+def _listing(path: Path, names: list[str]) -> str:
     more = f"\n[… and {len(names) - MAX_LISTED:,} more]" if len(names) > MAX_LISTED else ""
     return f"{path} is a folder. It contains:\n" + "\n".join(names[:MAX_LISTED]) + more

@@ -62,12 +62,16 @@ class Sandbox(msgspec.Struct, frozen=True):
         binds = [word for path in own for word in ("--bind", path, path)]
         files = os.path.realpath(context.files)
         binds += ["--ro-bind-try", files, files]
-        return (*self._hiding_options(self.program), *binds, "--chdir", str(workdir), "--")
+        return (*self._sandbox_options(self.program), *binds, "--chdir", str(workdir), "--")
 
-    def _hiding_options(self, program: str) -> list[str]:
+    def _sandbox_options(self, program: str) -> list[str]:
         words = [program, "--dev-bind", "/", "/"]
-        words += _privileges() if os.geteuid() == 0 else ["--unshare-user"]
-        words += ["--tmpfs", os.path.realpath(self.home)] if self.home.is_dir() else []
+        words += ["--unshare-pid", "--proc", "/proc", *drop_privileges()] if os.geteuid() == 0 else drop_privileges()
+        return words + self.hiding_options()
+
+    def hiding_options(self) -> list[str]:
+        """The options that hide the home, and a store outside of it."""
+        words = ["--tmpfs", os.path.realpath(self.home)] if self.home.is_dir() else []
         for path in self.hidden_files:
             words += ["--ro-bind", "/dev/null", str(path)] if path.is_file() else []
         return words
@@ -76,7 +80,7 @@ class Sandbox(msgspec.Struct, frozen=True):
         """This sandbox if it works on this machine, otherwise one with the reason why not."""
         assert self.program is not None, "only a sandbox with a program can be probed"
         command = [
-            *self._hiding_options(self.program),
+            *self._sandbox_options(self.program),
             "--chdir",
             "/",
             "--",
@@ -114,16 +118,11 @@ def open_sandbox(mode: Mode, home: Path, environment: Mapping[str, str], hidden_
     return found
 
 
-def _privileges() -> list[str]:
-    """The options that hide other processes from root and leave it only harmless capabilities, of those that it has."""
+def drop_privileges() -> list[str]:
+    """The options that leave root only harmless capabilities, of those that it has, and give others a user namespace."""
+    if os.geteuid() != 0:
+        return ["--unshare-user"]
     effective = next(line for line in Path("/proc/self/status").read_text("ascii").splitlines() if "CapEff" in line)
     mask = int(effective.split()[1], 16)
     kept = [name for name, number in KEPT_CAPABILITIES.items() if mask >> number & 1]
-    return [
-        "--unshare-pid",
-        "--proc",
-        "/proc",
-        "--cap-drop",
-        "ALL",
-        *(word for name in kept for word in ("--cap-add", name)),
-    ]
+    return ["--cap-drop", "ALL", *(word for name in kept for word in ("--cap-add", name))]

@@ -8,17 +8,20 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.finding import Finding
 from holdfast.model.tool import ToolContext, ToolOutput
 from holdfast.tools import grep_fallback, subprocesses
+from holdfast.tools.backends.port import TerminalBackend
+from holdfast.tools.backends.registry import Backends, only_local
+from holdfast.tools.backends.search import search_inside
 from holdfast.tools.home_guard import check_read, find_read_risks, is_protected, readable_folders
 from holdfast.tools.paths import display_path, stat_path
-from holdfast.tools.sandbox import Sandbox
 from holdfast.tools.sensitive_paths import why_secret
 from holdfast.tools.spec import load_spec
 
 MAX_MATCHES = 200
+TOO_MANY = f"more than {MAX_MATCHES} matches; narrow the path or the pattern"
 MAX_SECONDS = 30.0
 MAX_TEXT_CHARS = 300
 MATCH = re.compile(r"(?P<path>[^\0]+)\0(?P<number>\d+):(?P<text>.*)", re.DOTALL)
@@ -64,9 +67,9 @@ class SearchFilesTool:
         ripgrep: str | None = None,
         home: Path | None = None,
         max_seconds: float = MAX_SECONDS,
-        sandbox: Sandbox | None = None,
+        backends: Backends | None = None,
     ) -> None:
-        self._sandbox = sandbox
+        self._backends = backends or only_local()
         self._ripgrep = ripgrep
         self._home = home
         self._max_seconds = max_seconds
@@ -77,18 +80,23 @@ class SearchFilesTool:
     async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
         parsed = msgspec.convert(arguments, SearchFilesArguments)
         try:
-            path = await asyncio.to_thread(check_read, parsed.path, context, self._home)
-            workdir = await asyncio.to_thread(_start_folder, path)
-            prefix = self._sandbox.prefix(context, workdir) if self._sandbox else ()
-            found = await self._search([*prefix, *self._command(parsed, path)], workdir)
-        except (Invalid, ValueError) as e:
+            backend = self._backends.of(context)
+            await backend.prepare(context)
+            if backend.is_direct:
+                path = await asyncio.to_thread(check_read, parsed.path, context, self._home)
+                workdir = await asyncio.to_thread(_start_folder, path)
+                prefix = backend.prefix(context, workdir, background=False)
+                found = await self._search([*prefix, *self._command(parsed, path)], workdir)
+            else:
+                found = await self._search_inside(backend, parsed, context)
+        except (Invalid, Unavailable, ValueError) as e:
             return ToolOutput.say(str(e), ok=False)
         except OSError as e:
             return ToolOutput.say(f"the search could not be started: {e}", ok=False)
         if found.error:
             return ToolOutput.say(f"the search failed: {found.error}", ok=False)
         is_approved = bool(find_read_risks(parsed.path, context, self._home))
-        return ToolOutput.say(self._report(found, context, is_approved=is_approved))
+        return ToolOutput.say(self._report(found, context, backend, is_approved=is_approved))
 
     def _command(self, parsed: SearchFilesArguments, path: Path) -> list[str]:
         if self._ripgrep is None:
@@ -106,7 +114,7 @@ class SearchFilesTool:
             try:
                 async with asyncio.timeout(self._max_seconds):
                     if not await _collect(reader, found):
-                        found.notes.append(f"more than {MAX_MATCHES} matches; narrow the path or the pattern")
+                        found.notes.append(TOO_MANY)
                         return found
                     found.error = (await stderr.read(1000)).decode("utf-8", "replace").strip()
                     if await process.wait() == UNREADABLE:
@@ -117,13 +125,24 @@ class SearchFilesTool:
                 await subprocesses.end_group(process, grace_seconds=0)
         return found
 
-    def _report(self, found: FileMatches, context: ToolContext, *, is_approved: bool) -> str:
-        own = readable_folders(context, self._home)
+    async def _search_inside(
+        self, backend: TerminalBackend, parsed: SearchFilesArguments, context: ToolContext
+    ) -> FileMatches:
+        """As `_search`, by programs that run in the backend."""
+        if backend.shares_files:
+            await asyncio.to_thread(check_read, parsed.path, context, self._home)
+        arguments = parsed.pattern, parsed.path, parsed.glob
+        matches = await search_inside(backend, context, *arguments, most=MAX_MATCHES + 1)
+        notes = [TOO_MANY] if len(matches) > MAX_MATCHES else []
+        return FileMatches(matches[:MAX_MATCHES], notes)
+
+    def _report(self, found: FileMatches, context: ToolContext, backend: TerminalBackend, *, is_approved: bool) -> str:
+        own, workdir = readable_folders(context, self._home), backend.workdir(context)
         paths = {path for path, _, _ in found.matches}
         secret = {path for path in paths if not is_approved and why_secret(path, self._home)}
-        secret |= {path for path in paths if is_protected(path, self._home, own)}
+        secret |= {path for path in paths if backend.shares_files and is_protected(path, self._home, own)}
         lines = [
-            f"{display_path(Path(path), context.workdir)}:{number}: {text[:MAX_TEXT_CHARS]}"
+            f"{display_path(Path(path), workdir)}:{number}: {text[:MAX_TEXT_CHARS]}"
             for path, number, text in found.matches
             if path not in secret
         ]

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.finding import Finding
 from holdfast.model.secret_names import without_secrets
 from holdfast.model.tool import Preview, ToolContext, ToolOutput
+from holdfast.processes.process_dir import LaunchPlan
 from holdfast.processes.shell import find_shell
-from holdfast.processes.terminate import MONITOR
+from holdfast.processes.terminate import MONITORS
 from holdfast.tasks import running
 from holdfast.tools import subprocesses
+from holdfast.tools.backends.port import CommandPlace
+from holdfast.tools.backends.registry import SHARED_FILES, Backends, only_local
 from holdfast.tools.home_guard import is_protected, readable_folders, refusal_message
 from holdfast.tools.output_capture import OutputCapture
-from holdfast.tools.paths import check_folder, resolve
-from holdfast.tools.sandbox import Sandbox
+from holdfast.tools.paths import check_folder, check_path_text, resolve
 from holdfast.tools.spec import load_spec
 
 if TYPE_CHECKING:
@@ -40,8 +42,8 @@ SIGNALS = {number.value: number.name for number in signal.Signals}
 
 Recording = Callable[[ToolContext, str, Path, int], AbstractContextManager[None]]
 """Records a running command with its folder and pid, so that it is found if this worker is killed."""
-StartBackground = Callable[[str, Path, ToolContext], Awaitable[ToolOutput]]
-"""Starts a command in a folder as a background process of the session; the result says how to follow it."""
+StartBackground = Callable[[str, CommandPlace, ToolContext], Awaitable[ToolOutput]]
+"""Starts a command as a background process of the session; the result says how to follow it."""
 
 
 class TerminalArguments(msgspec.Struct, frozen=True):
@@ -87,11 +89,11 @@ class TerminalTool:
         home: Path | None = None,
         start_background: StartBackground | None = None,
         recording: Recording | None = None,
-        sandbox: Sandbox | None = None,
+        backends: Backends | None = None,
     ) -> None:
         self._environment = without_secrets(environment)
         self._home = home
-        self._sandbox = sandbox
+        self._backends = backends or only_local()
         self._start_background = start_background
         self._recording = recording or (lambda *_: nullcontext())
 
@@ -103,7 +105,9 @@ class TerminalTool:
         from holdfast.tools.command_guard.command_risk import check_command  # loads slowly
 
         workdir = context.workdir / os.path.expanduser(parsed.workdir)  # noqa: PTH111 - never fails
-        return check_command(parsed.command, self._home, workdir, readable_folders(context, self._home))
+        # Holdfast's home is not in a backend that has other files.
+        home = self._home if context.terminal in SHARED_FILES else None
+        return check_command(parsed.command, home, workdir, readable_folders(context, home))
 
     async def preview(self, arguments: dict[str, object], context: ToolContext) -> Preview:
         from holdfast.tools.command_guard.simple_command import simple_words
@@ -115,22 +119,34 @@ class TerminalTool:
     async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
         parsed = msgspec.convert(arguments, TerminalArguments)
         try:
-            workdir = await asyncio.to_thread(self._workdir, parsed, context)
             if "\0" in parsed.command:
                 raise Invalid("the command contains a NUL character; remove it")
             os.fsencode(parsed.command)
-        except (Invalid, UnicodeEncodeError) as e:
+            place = await self._place(parsed, context)
+        except (Invalid, Unavailable, UnicodeEncodeError) as e:
             return ToolOutput.say(str(e), ok=False)
         if parsed.background:
-            return await self._run_in_background(parsed.command, workdir, context)
+            return await self._run_in_background(parsed.command, place, context)
         with OutputCapture(context.files, f"terminal-{context.call_id}") as capture:
             try:
-                result = await self._run(parsed, workdir, capture, context)
+                result = await self._run(parsed, place, capture, context)
             except OSError as e:
                 return ToolOutput.say(f"the command could not be started: {e}", ok=False)
         if capture.path is not None:
             await asyncio.to_thread(capture.make_durable)
         return ToolOutput.say(_report(capture, result, parsed), ok=result.exit_code == 0 and not result.is_late)
+
+    async def _place(self, parsed: TerminalArguments, context: ToolContext) -> CommandPlace:
+        """Where the command runs, made ready. Raises Invalid and Unavailable."""
+        backend = self._backends.of(context)
+        await backend.prepare(context)
+        if backend.shares_files:
+            workdir = started_in = await asyncio.to_thread(self._workdir, parsed, context)
+        else:
+            check_path_text(parsed.workdir)
+            workdir, started_in = backend.workdir(context) / parsed.workdir, context.workdir
+        prefix = backend.prefix(context, workdir, background=parsed.background)
+        return CommandPlace(workdir, LaunchPlan(started_in, prefix, is_relayed=not backend.shares_files))
 
     def _workdir(self, parsed: TerminalArguments, context: ToolContext) -> Path:
         """The directory to run in. Raises Invalid if the command would use Holdfast's home."""
@@ -141,24 +157,27 @@ class TerminalTool:
             raise Invalid(refusal_message(refused[0], context))
         return workdir
 
-    async def _run_in_background(self, command: str, workdir: Path, context: ToolContext) -> ToolOutput:
+    async def _run_in_background(self, command: str, place: CommandPlace, context: ToolContext) -> ToolOutput:
         if self._start_background is None:
             return ToolOutput.say("background processes are not available here; nothing was started", ok=False)
-        return await self._start_background(command, workdir, context)
+        return await self._start_background(command, place, context)
 
     async def _run(
-        self, parsed: TerminalArguments, workdir: Path, capture: OutputCapture, context: ToolContext
+        self, parsed: TerminalArguments, place: CommandPlace, capture: OutputCapture, context: ToolContext
     ) -> CommandResult:
         loop = asyncio.get_running_loop()
         started = loop.time()
         async with subprocesses.open_pipe() as (write_end, reader):
-            prefix = self._sandbox.prefix(context, workdir) if self._sandbox else ()
-            command = (*prefix, find_shell(), "-c", parsed.command)
+            command = (*place.launch.prefix, find_shell(), "-c", parsed.command)
             with write_end:
                 process = await subprocesses.start(
-                    command, workdir=workdir, output=write_end, errors=write_end, environment=self._environment
+                    command,
+                    workdir=place.launch.workdir,
+                    output=write_end,
+                    errors=write_end,
+                    environment=self._environment,
                 )
-            with self._recording(context, parsed.command, workdir, process.pid):
+            with self._recording(context, parsed.command, place.workdir, process.pid):
                 async with running(_read_output(reader, capture)) as (pump,):
                     try:
                         is_late = await _times_out(process, parsed.timeout_seconds)
@@ -212,7 +231,7 @@ async def _remaining(group: int, deadline: float) -> list[str]:
     # The kernel sends no notification when a process group ends, so poll.
     while (names := await asyncio.to_thread(subprocesses.list_group, group)) and loop.time() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(subprocesses.POLL_SECONDS)
-    return [name for name in names if name != MONITOR]
+    return [name for name in names if name not in MONITORS]
 
 
 def _report(capture: OutputCapture, result: CommandResult, parsed: TerminalArguments) -> str:

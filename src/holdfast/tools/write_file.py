@@ -1,16 +1,13 @@
 """Writes whole files atomically."""
 
-import os
-from pathlib import Path
-
 import msgspec
 
 from holdfast.model.errors import Invalid
 from holdfast.model.finding import Finding
 from holdfast.model.text import counted
 from holdfast.model.tool import Preview, ToolContext, ToolOutput
-from holdfast.tools.atomic_replace import FileChange, FileEditor, read_text, short_diff
-from holdfast.tools.paths import stat_file
+from holdfast.tools.atomic_replace import FileChange, FileEditor, short_diff
+from holdfast.tools.file_snapshot import FileSnapshot
 from holdfast.tools.spec import load_spec
 
 
@@ -39,25 +36,28 @@ class WriteFileTool:
     async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
         parsed = msgspec.convert(arguments, WriteFileArguments)
         return await self._editor.change(
-            parsed.path, context, lambda path, name: _plan(path, parsed.content, name), action="written"
+            parsed.path, context, lambda before, name: _plan(before, parsed.content, name), action="written"
         )
 
     async def preview(self, arguments: dict[str, object], context: ToolContext) -> Preview:
         parsed = msgspec.convert(arguments, WriteFileArguments)
-        return await self._editor.preview(parsed.path, context, lambda path, name: _plan(path, parsed.content, name))
+        return await self._editor.preview(
+            parsed.path, context, lambda before, name: _plan(before, parsed.content, name)
+        )
 
 
-def _plan(path: Path, content: str, name: str) -> FileChange:
+def _plan(before: FileSnapshot, content: str, name: str) -> FileChange:
     lines = content.count("\n") + (not content.endswith("\n") and content != "")
-    if not os.path.lexists(path):
-        return FileChange(None, content, None, f"created {name} with {counted(lines, 'line')}")
-    before = stat_file(path)
+    if before.size is None:
+        return FileChange(None, content, before, f"created {name} with {counted(lines, 'line')}")
     try:
-        old, _ = read_text(path)
+        old = before.text()
     except Invalid:
         old = None
     if old is None:
-        report = f"overwrote {name}, {before.st_size:,} bytes (binary or too large to compare), with {counted(lines, 'line')}"
+        report = (
+            f"overwrote {name}, {before.size:,} bytes (binary or too large to compare), with {counted(lines, 'line')}"
+        )
     else:
         report = f"overwrote {name} with {counted(lines, 'line')}\n{short_diff(old, content, name)}"
     return FileChange(old, content, before, report)

@@ -1,5 +1,6 @@
 """Builds an engine from the settings: models, tools and limits."""
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC
@@ -27,6 +28,7 @@ from holdfast.engine.services import EngineServices
 from holdfast.engine.streaming.bus import Bus
 from holdfast.engine.turn.loop import TurnSettings
 from holdfast.engine.turn.model_call import ModelCallSettings
+from holdfast.model.errors import Unavailable
 from holdfast.model.event import Event
 from holdfast.model.ids import WORKER, Ids
 from holdfast.model.secret_names import without_secrets
@@ -42,9 +44,10 @@ from holdfast.store.database import Database
 from holdfast.store.repos import workers
 from holdfast.store.server_clock import READ_SECONDS, LocalClock, ServerClock, open_clock
 from holdfast.supervisor import BackgroundTask, Supervisor
-from holdfast.tools.toolbox import Toolbox
-from holdfast.wiring.tools import open_toolbox, tool_call_settings
+from holdfast.tools.backends.container import ContainerBackend
+from holdfast.wiring.tools import SessionTools, open_tools, tool_call_settings
 
+logger = logging.getLogger(__name__)
 SYSTEM_PROMPT = Path(__file__).parents[1] / "engine" / "context" / "system.md"
 NO_TITLE_PROVIDERS = ("local", "scripted")
 """Providers whose models write poor titles: their sessions are titled with the first words."""
@@ -104,10 +107,10 @@ async def open_engine(
     environment = _without_secrets(settings, environment)
     registry = open_registry(database, settings, without_secrets(environment), clock=clock, ours=ours)
     foreground = ForegroundCommands(database, registry, settings.home, ours)
-    async with open_toolbox(
-        database, settings, environment, registry, foreground, context_window(settings, settings.model)
-    ) as toolbox:
-        prepare = _prepare_turns(settings, models, toolbox, attended=attended)
+    async with open_tools(
+        services, settings, environment, registry, foreground, context_window(settings, settings.model)
+    ) as tools:
+        prepare = _prepare_turns(settings, models, tools, attended=attended)
         scheduler = Scheduler(services, prepare, adopt=foreground.adopt)
         engine = _build_engine(
             services,
@@ -115,6 +118,7 @@ async def open_engine(
             settings,
             models,
             registry,
+            tools.containers,
             environment.get("TZ", ""),
             supervisor,
             leaves_queue=leaves_queue,
@@ -132,6 +136,7 @@ def _build_engine(
     settings: Settings,
     models: ModelRouter,
     registry: ProcessRegistry,
+    containers: ContainerBackend,
     tz: str,
     supervisor: Supervisor | None,
     *,
@@ -157,7 +162,7 @@ def _build_engine(
         titles=Titles(services, models.ask, _titled_by_first_words) if settings.agent.titles else None,
         processes=registry,
         explain=explain_settings(settings, services.clock, tz),
-        sweep_steps=(_refresh_processes(registry), resets.sweep),
+        sweep_steps=(_refresh_processes(registry), _remove_containers(containers), resets.sweep),
         compaction=partial(compaction_settings, settings, models),
         leaves_queue=leaves_queue,
     )
@@ -202,7 +207,7 @@ def _silence(settings: Settings) -> float | None:
     return None if settings.store_path is not None else self_fence.limit(settings.liveness.stale_seconds)
 
 
-def _prepare_turns(settings: Settings, models: ModelRouter, toolbox: Toolbox, *, attended: bool) -> Prepare:
+def _prepare_turns(settings: Settings, models: ModelRouter, tools: SessionTools, *, attended: bool) -> Prepare:
     """Return the function that chooses the settings of a session's turns."""
     system = settings.agent.system or SYSTEM_PROMPT.read_text("utf-8")
 
@@ -210,7 +215,7 @@ def _prepare_turns(settings: Settings, models: ModelRouter, toolbox: Toolbox, *,
         model = session.summary.model or settings.model
         return TurnSettings(
             ModelCallSettings(model, system, models.ask, settings.agent.step_seconds),
-            tool_call_settings(session, opened, toolbox, settings, models.ask, attended=attended),
+            tool_call_settings(session, opened, tools, settings, models.ask, attended=attended),
             settings.agent.max_steps,
             settings.agent.turn_seconds,
             compaction_settings(settings, models, model),
@@ -260,6 +265,20 @@ def _refresh_processes(registry: ProcessRegistry) -> SweepStep:
             SweepAction(f"process {change.what}", session_id=change.process.session_id, evidence=_evidence(change))
             for change in await registry.refresh()
         ]
+
+    return chore
+
+
+def _remove_containers(containers: ContainerBackend) -> SweepStep:
+    """Return the sweep step that removes containers no session needs. An engine that does not work is logged."""
+
+    async def chore() -> list[SweepAction]:
+        try:
+            done = await containers.remove_unused()
+        except Unavailable as e:
+            logger.warning("cannot check the containers: %s", e)
+            return []
+        return [SweepAction("container", session_id=session_id, evidence=what) for session_id, what in done]
 
     return chore
 

@@ -4,8 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
 
 from holdfast.engine.context.tokens import BYTES_PER_TOKEN
+from holdfast.engine.services import EngineServices
 from holdfast.engine.turn.call_host import CallModelSettings
 from holdfast.engine.turn.tool_call import ToolCallSettings
 from holdfast.model.event import Event, SessionOpened
@@ -16,6 +20,11 @@ from holdfast.processes.foreground import ForegroundCommands
 from holdfast.processes.registry import ProcessRegistry
 from holdfast.settings import Settings
 from holdfast.store.database import Database
+from holdfast.tools.backends.bubblewrap import BubblewrapBackend
+from holdfast.tools.backends.container import ContainerBackend
+from holdfast.tools.backends.local import LocalBackend
+from holdfast.tools.backends.registry import Backends, choose_backend
+from holdfast.tools.backends.ssh import SshBackend
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.process import ProcessTool
 from holdfast.tools.recall import PAGE_CHARS, RecallTool
@@ -30,19 +39,31 @@ ATTENDED_SOURCES = ("gateway",)
 """Sources whose users answer questions in place: there a question waits without a time limit."""
 
 
+class SessionTools(msgspec.Struct, frozen=True):
+    """The tools of a worker."""
+
+    toolbox: Toolbox
+    containers: ContainerBackend
+    has_bubblewrap: bool
+
+
 def tool_call_settings(
-    session: Session, opened: Event, toolbox: Toolbox, settings: Settings, ask_model: AskModel, *, attended: bool
+    session: Session, opened: Event, tools: SessionTools, settings: Settings, ask_model: AskModel, *, attended: bool
 ) -> ToolCallSettings:
-    """Decide how the tool calls of a session run: approvals, time limits and directories."""
+    """Decide how the tool calls of a session run: approvals, time limits, directories and the terminal backend."""
     recorded = opened.workdir if isinstance(opened, SessionOpened) else None
+    terminal = opened.terminal if isinstance(opened, SessionOpened) else ""
     attended = attended or session.summary.source in ATTENDED_SOURCES
     return ToolCallSettings(
-        toolbox=toolbox,
+        toolbox=tools.toolbox,
         approvals=settings.agent.approvals,
         approval_seconds=None if attended else settings.agent.approval_seconds,
         step_seconds=settings.agent.turn_seconds,
         workdir=lambda: session_workdir(session, recorded, settings),
         files=settings.home / "files" / session.id,
+        terminal=choose_backend(
+            terminal, session.summary.source, settings.terminal, has_bubblewrap=tools.has_bubblewrap
+        ),
         model=CallModelSettings(session.summary.model or settings.model, ask_model, settings.agent.step_seconds),
     )
 
@@ -55,34 +76,47 @@ def make_sandbox(settings: Settings, environment: Mapping[str, str]) -> Sandbox:
 
 
 @asynccontextmanager
-async def open_toolbox(
-    database: Database,
+async def open_tools(
+    services: EngineServices,
     settings: Settings,
     environment: Mapping[str, str],
     registry: ProcessRegistry,
     foreground: ForegroundCommands,
     window: int,
-) -> AsyncIterator[Toolbox]:
-    """Open the built-in tools and those of the configured MCP servers."""
+) -> AsyncIterator[SessionTools]:
+    """Open the built-in tools and those of the configured MCP servers. Raises Invalid for settings that are not allowed."""
+    database = services.database
     sandbox = await asyncio.to_thread(make_sandbox, settings, environment)
     if sandbox.program is None and settings.terminal.sandbox == "auto":
         logger.info("the terminal runs without a sandbox: %s", sandbox.reason)
-    process = ProcessTool(registry, database, home=settings.home, sandbox=sandbox)
+    process = ProcessTool(registry, database, home=settings.home)
     # A page takes at most a tenth of the window, so that it fits into an almost full context.
     recall = RecallTool(database, min(PAGE_CHARS, window * BYTES_PER_TOKEN // 10))
     send_file = SendFileTool(database, home=settings.home)
+    terminal, home = settings.terminal, settings.home
+    containers = ContainerBackend(database, services.clock, services.identity, terminal.container, environment, home)
+    user_home = Path(environment.get("HOME") or "/")
+    backends = Backends(
+        [
+            LocalBackend(sandbox),
+            BubblewrapBackend(sandbox, terminal.bubblewrap, user_home),
+            containers,
+            SshBackend(terminal.ssh, environment, home),
+        ]
+    )
     own = builtin_tools(
         environment,
         home=settings.home,
         start_background=process.start,
         recording=foreground.recording,
-        sandbox=sandbox,
+        backends=backends,
     )
     async with (
         _open_image_tools(database, settings) as image_tools,
         _open_mcp_tools(settings) as mcp_tools,
     ):
-        yield Toolbox([*own, process, recall, send_file, *image_tools, *mcp_tools])
+        toolbox = Toolbox([*own, process, recall, send_file, *image_tools, *mcp_tools])
+        yield SessionTools(toolbox, containers, has_bubblewrap=sandbox.program is not None)
 
 
 @asynccontextmanager

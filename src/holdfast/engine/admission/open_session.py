@@ -20,6 +20,8 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     system: str | None = None
     workdir: Path | None = None
+    terminal: str = ""
+    """The terminal backend of a new session; empty for the configured one."""
     own: bool = False
     """Whether this worker owns the session while it has it open: if the worker dies, the session is ended."""
 
@@ -32,6 +34,7 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
             title=None if self.title is None else sessions.clean_title(self.title),
             system=self.system,
             workdir=None if self.workdir is None else str(self.workdir),
+            terminal=self.terminal,
         )
 
 

@@ -25,6 +25,8 @@ from holdfast.model.event import (
     Compacted,
     CompactionFailed,
     CompactionUndone,
+    ContainerLost,
+    ContainerRestarted,
     Event,
     InputRefused,
     MessagePinned,
@@ -81,7 +83,10 @@ REMOVED = "The content of this result was removed from the conversation."
 MESSAGE_BYTES = 450
 """Memory of a message besides its text, measured with messages of 100 to 300 characters."""
 CALL_ID_BYTES = 100
-NOTE_EVENTS = {ModelSaid, ToolEnded, Rewound, ProcessEnded, ProcessExpired, ProcessesReceived, Renewed}
+NOTE_EVENTS = {
+    *(ModelSaid, ToolEnded, Rewound, ProcessEnded, ProcessExpired, ProcessesReceived, Renewed),
+    *(ContainerRestarted, ContainerLost),
+}
 """Events that produce a note or for which a pending note waits."""
 
 

@@ -7,7 +7,17 @@ waits until all results are there. It depends on the log alone, so its position 
 from collections.abc import Iterator
 
 from holdfast.model.entry import Entry
-from holdfast.model.event import ModelSaid, ProcessEnded, ProcessesReceived, ProcessExpired, Renewed, Rewound, ToolEnded
+from holdfast.model.event import (
+    ContainerLost,
+    ContainerRestarted,
+    ModelSaid,
+    ProcessEnded,
+    ProcessesReceived,
+    ProcessExpired,
+    Renewed,
+    Rewound,
+    ToolEnded,
+)
 from holdfast.model.message import Message, Text, ToolCall
 from holdfast.model.process import duration
 
@@ -36,6 +46,13 @@ def note_of(entry: Entry) -> str | None:
             )
         case ProcessesReceived():
             return f"[{NOTE_PREFIX}: background processes {', '.join(event.processes)} belong to this session now.]"
+        case ContainerRestarted():
+            return f"[{NOTE_PREFIX}: the container of the terminal was started again: {event.reason}.]"
+        case ContainerLost():
+            return (
+                f"[{NOTE_PREFIX}: the container of the terminal was lost ({event.reason}). Programs and files that were "
+                "only in it are gone; a new container replaces it. The working directory is kept.]"
+            )
         case _:
             return None
 

@@ -49,6 +49,8 @@ class ToolCallSettings(msgspec.Struct, frozen=True):
     workdir: Callable[[], Path]
     """Returns the working directory of the session at this moment."""
     files: Path
+    terminal: str = "local"
+    """The name of the session's terminal backend."""
     model: CallModelSettings | None = None
     """The session's model, for calls that ask for a completion."""
 
@@ -103,6 +105,7 @@ def _scene(active: ActiveSession, settings: ToolCallSettings, call: ToolCall) ->
         call_id=call.id,
         workdir=settings.workdir(),
         files=settings.files,
+        terminal=settings.terminal,
         host=SessionHost(active, call, HostSettings(settings.approvals, settings.approval_seconds, settings.model)),
         checkpoint=active.turn.checkpoint(call.id),
     )
