@@ -229,7 +229,10 @@ class Cron:
             schedules.skip_slots(tx, schedule.id, [due_at], "skipped", "the previous run is still running", at=now)
             return None
         opened = SessionOpened(
-            source="cron", model=schedule.model or self._model, title=title_line(schedule.prompt) or None
+            source="cron",
+            model=schedule.model or self._model,
+            title=title_line(schedule.prompt) or None,
+            terminal=schedule.terminal,
         )
         sessions.create(tx, session_id, opened, at=now)
         schedules.open_slot(tx, ScheduleSlot(schedule.id, due_at, "running", "", session_id, turn_id, now, None))

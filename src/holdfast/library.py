@@ -20,6 +20,7 @@ from holdfast.model.event import ApprovalAnswered, Compacted, CompactionFailed, 
 from holdfast.model.message import Content, Message
 from holdfast.model.session import messages
 from holdfast.providers import registry
+from holdfast.settings import TerminalName
 from holdfast.store.repos import approvals
 from holdfast.store.repos.approvals import Approval
 from holdfast.store.repos.input_queue import Mode
@@ -45,6 +46,7 @@ class Holdfast:
         model: str | None = None,
         system: str | None = None,
         workdir: Path | None = None,
+        terminal: TerminalName | None = None,
     ) -> "LibrarySession":
         """Open a session: an existing one by id, id prefix, alias or title (`ref`), the one with your `key`, created on first use, or a new one."""
         if model is not None:
@@ -58,6 +60,7 @@ class Holdfast:
             model=model,
             system=system,
             workdir=workdir or config.workdir(),
+            terminal=terminal or "",
         )
         opened = await self.engine.open(opening)
         return LibrarySession(self.engine, opened.session.id)

@@ -13,6 +13,7 @@ from holdfast.model.errors import Invalid
 from holdfast.model.sanitize import one_line, visible
 from holdfast.model.times import moment
 from holdfast.providers import registry
+from holdfast.settings import TERMINALS
 from holdfast.store.repos import outbox, schedules
 from holdfast.store.repos.schedules import PREFIX, Missed, Schedule, ScheduleSlot
 
@@ -44,9 +45,18 @@ def cron() -> None:
     help="Run the latest missed slot, or skip missed slots.",
 )
 @click.option("--model", metavar="PROVIDER:NAME", help="Use this model.")
+@click.option("--terminal", type=click.Choice(TERMINALS), help="Run commands in this backend.")
 @context.json_option
 def add(
-    *, when: str, prompt: str, deliver: str | None, timezone: str, missed: str, model: str | None, as_json: bool
+    *,
+    when: str,
+    prompt: str,
+    deliver: str | None,
+    timezone: str,
+    missed: str,
+    model: str | None,
+    terminal: str | None,
+    as_json: bool,
 ) -> None:
     """Run PROMPT on a schedule. SCHEDULE has five fields: minute, hour, day, month, weekday."""
     check_schedule(when, timezone)
@@ -70,6 +80,7 @@ def add(
             cast("Missed", missed),
             next_slot(when, timezone, at, tz),
             at,
+            terminal=terminal or "",
         )
         schedules.add(tx, added)
         return added
@@ -102,6 +113,7 @@ def _schedule_document(schedule: Schedule) -> dict[str, object]:
         "prompt": schedule.prompt,
         "deliver": schedule.deliver,
         "model": schedule.model,
+        "terminal": schedule.terminal or None,
         "missed": schedule.missed,
         "next_at": format_time(schedule.next_at),
         "created_at": format_time(schedule.created_at),

@@ -25,6 +25,7 @@ from holdfast.model.errors import Invalid
 from holdfast.model.message import Content, Text
 from holdfast.model.sanitize import visible
 from holdfast.providers import registry
+from holdfast.settings import TERMINALS
 from holdfast.wiring.engine import open_engine
 from holdfast.wiring.store import App
 
@@ -38,6 +39,7 @@ NOT_APPROVED = "denied"
 @click.option("--key", metavar="KEY", help="Continue the session with this key, or create it.")
 @click.option("--model", metavar="PROVIDER:NAME", help="Set the model of the session.")
 @click.option("--title", help="Set the title of a new session.")
+@click.option("--terminal", type=click.Choice(TERMINALS), help="Run commands in this backend, for a new session.")
 @click.option("--stdin/--no-stdin", "stdin", default=None, help="Wait for piped input, or ignore it.")
 @context.json_option
 def run(
@@ -47,6 +49,7 @@ def run(
     key: str | None,
     model: str | None,
     title: str | None,
+    terminal: str | None,
     stdin: bool | None,
     as_json: bool,
 ) -> int:
@@ -62,7 +65,14 @@ def run(
         model_setup.require_model(model or context.settings().model)
     channel = None if key is None else CHANNEL + key
     opening = OpenRequest(
-        ref=ref, channel=channel, source="run", own=True, model=model, title=title, workdir=config.workdir()
+        ref=ref,
+        channel=channel,
+        source="run",
+        own=True,
+        model=model,
+        title=title,
+        workdir=config.workdir(),
+        terminal=terminal or "",
     )
     context.hide_secrets()
     return context.with_app(lambda app: _run(app, opening, parts, as_json=as_json))

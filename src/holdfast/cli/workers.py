@@ -19,6 +19,7 @@ from holdfast.store.repos import workers
 from holdfast.supervisor import TaskStatus, decode_statuses
 from holdfast.wiring.engine import explain_settings, janitor_settings, open_engine
 from holdfast.wiring.store import App
+from holdfast.wiring.tools import has_bubblewrap
 
 RECENT = 20
 
@@ -110,7 +111,13 @@ def why(ref: str, as_json: bool) -> None:
 
     Shows its owner, its current activity, every decision with its evidence, and what happens next.
     """
-    known = explain_settings(context.settings(), SystemClock(), config.environment().get("TZ", ""))
+    environment = config.environment()
+    known = explain_settings(
+        context.settings(),
+        SystemClock(),
+        environment.get("TZ", ""),
+        has_bubblewrap=has_bubblewrap(context.settings(), environment),
+    )
     found = context.read_one(ref, lambda tx, session: explain.why(tx, session, known, current_identity()))
     if as_json:
         render.print_json(WhyResponse.from_explanation(found))
@@ -124,6 +131,7 @@ def why(ref: str, as_json: bool) -> None:
     for process, seen in found.processes:
         blocks = ", blocks reset" if seen.blocks else ""
         render.print_text(visible(f"process {process.id} ({process.command}): {seen.kind}{blocks} ({seen.evidence})"))
+    render.print_text(visible(f"terminal: {found.terminal}"))
     if found.reset:
         render.print_text(visible(f"reset: {found.reset}"))
     if found.attempts:

@@ -14,6 +14,7 @@ from holdfast.engine.process_port import Running, running
 from holdfast.engine.reset.policy import ResetPolicies
 from holdfast.engine.reset.reset import NEVER, outlook
 from holdfast.engine.turn.recovery import POLICY, attempts
+from holdfast.model.container import Container
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAnswered,
@@ -47,6 +48,7 @@ from holdfast.model.event import (
     ResponseDeleted,
     Restored,
     Rewound,
+    SessionOpened,
     SystemChanged,
     ToolEnded,
     Trashed,
@@ -59,7 +61,7 @@ from holdfast.model.text import counted
 from holdfast.model.times import Clock
 from holdfast.model.turn import FORKED, Turn, turn_of
 from holdfast.store.database import Transaction
-from holdfast.store.repos import approvals, log, resets, workers
+from holdfast.store.repos import approvals, containers, log, resets, workers
 from holdfast.store.repos.approvals import Approval
 from holdfast.store.repos.workers import Worker
 
@@ -89,6 +91,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """Its running background processes, each classified."""
     reset: str = ""
     """When it will be reset, or what blocks that."""
+    terminal: str = ""
+    """Where its commands run: the terminal backend, and the container."""
 
     @property
     def headline(self) -> str:
@@ -110,6 +114,8 @@ class ExplainSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The context window of a model, in tokens."""
     policies: ResetPolicies = NEVER
     """The reset policies."""
+    terminal: Callable[[str, str], str] = lambda recorded, source: recorded or "local"
+    """The terminal backend of a session, from the one that was chosen for it and its source."""
 
 
 def why(tx: Transaction, session: Session, known: ExplainSettings, ours: Identity) -> Explanation:
@@ -126,6 +132,7 @@ def why(tx: Transaction, session: Session, known: ExplainSettings, ours: Identit
         fill=measure_fill(entries, known.window(session.summary.model), known.compact_at),
         processes=running(tx, session.id, ours, known.clock.monotonic()),
         reset=outlook(known.policies, session, resets.find_skip(tx, session), known.clock.now()),
+        terminal=describe_terminal(session, entries, known, containers.get_current(tx, session.id)),
     )
 
 
@@ -140,6 +147,7 @@ def explain(
     fill: ContextFill | None = None,
     processes: Sequence[Running] = (),
     reset: str = "",
+    terminal: str = "",
 ) -> Explanation:
     """Build the explanation. Pure."""
     turn = turn_of(entries)
@@ -156,7 +164,18 @@ def explain(
         fill=fill,
         processes=list(processes),
         reset=reset,
+        terminal=terminal,
     )
+
+
+def describe_terminal(
+    session: Session, entries: Sequence[Entry], known: ExplainSettings, container: Container | None
+) -> str:
+    """The terminal backend of the session, with its container."""
+    opened = entries[0].event if entries else None
+    recorded = opened.terminal if isinstance(opened, SessionOpened) else ""
+    name = known.terminal(recorded, session.summary.source)
+    return name if container is None else f"{name}, {container.id[:12]} of {container.image} on {container.host}"
 
 
 def doing(session: Session, turn: Turn, questions: Sequence[Approval]) -> str:

@@ -71,6 +71,7 @@ async def why(context: CommandContext, rest: str) -> None:
     lines = [found.headline, f"owner: {_owner(found)}", *map(decision_line, found.decisions)]
     lines += [f"process {one.id}: {one.line}" for one in await context.processes()]
     lines += [f"reset: {found.reset}"] if found.reset else []
+    lines += [f"terminal: {found.terminal}"]
     context.show(visible("\n".join([*lines, f"next: {found.next}"])))
 
 

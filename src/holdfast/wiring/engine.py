@@ -45,6 +45,7 @@ from holdfast.store.repos import workers
 from holdfast.store.server_clock import READ_SECONDS, LocalClock, ServerClock, open_clock
 from holdfast.supervisor import BackgroundTask, Supervisor
 from holdfast.tools.backends.container import ContainerBackend
+from holdfast.tools.backends.registry import choose_backend
 from holdfast.wiring.tools import SessionTools, open_tools, tool_call_settings
 
 logger = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ async def open_engine(
             settings,
             models,
             registry,
-            tools.containers,
+            tools,
             environment.get("TZ", ""),
             supervisor,
             leaves_queue=leaves_queue,
@@ -136,7 +137,7 @@ def _build_engine(
     settings: Settings,
     models: ModelRouter,
     registry: ProcessRegistry,
-    containers: ContainerBackend,
+    tools: SessionTools,
     tz: str,
     supervisor: Supervisor | None,
     *,
@@ -161,8 +162,8 @@ def _build_engine(
         resets=resets,
         titles=Titles(services, models.ask, _titled_by_first_words) if settings.agent.titles else None,
         processes=registry,
-        explain=explain_settings(settings, services.clock, tz),
-        sweep_steps=(_refresh_processes(registry), _remove_containers(containers), resets.sweep),
+        explain=explain_settings(settings, services.clock, tz, has_bubblewrap=tools.has_bubblewrap),
+        sweep_steps=(_refresh_processes(registry), _remove_containers(tools.containers), resets.sweep),
         compaction=partial(compaction_settings, settings, models),
         leaves_queue=leaves_queue,
     )
@@ -246,7 +247,7 @@ def context_window(settings: Settings, model: str) -> int:
     return compaction_settings(settings, ModelRouter(settings), model or settings.model).window
 
 
-def explain_settings(settings: Settings, clock: Clock, tz: str) -> ExplainSettings:
+def explain_settings(settings: Settings, clock: Clock, tz: str, *, has_bubblewrap: bool) -> ExplainSettings:
     """Build the settings of session explanations. `tz` is the variable TZ."""
     return ExplainSettings(
         clock=clock,
@@ -254,6 +255,9 @@ def explain_settings(settings: Settings, clock: Clock, tz: str) -> ExplainSettin
         compact_at=settings.context.compact_at,
         window=cache(partial(context_window, settings)),
         policies=reset_policies(settings, tz),
+        terminal=lambda recorded, source: choose_backend(
+            recorded, source, settings.terminal, has_bubblewrap=has_bubblewrap
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from holdfast.engine.context.tokens import BYTES_PER_TOKEN
 from holdfast.engine.services import EngineServices
 from holdfast.engine.turn.call_host import CallModelSettings
 from holdfast.engine.turn.tool_call import ToolCallSettings
+from holdfast.model.errors import Unsupported
 from holdfast.model.event import Event, SessionOpened
 from holdfast.model.provider import AskModel
 from holdfast.model.session import Session
@@ -73,6 +74,14 @@ def make_sandbox(settings: Settings, environment: Mapping[str, str]) -> Sandbox:
     store = settings.store_path
     files = () if store is None else (store, *(store.with_name(store.name + end) for end in ("-wal", "-shm")))
     return open_sandbox(settings.terminal.sandbox, settings.home, environment, files)
+
+
+def has_bubblewrap(settings: Settings, environment: Mapping[str, str]) -> bool:
+    """Return whether commands can run in bubblewrap on this machine."""
+    try:
+        return make_sandbox(settings, environment).program is not None
+    except Unsupported:
+        return False
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from msgspec import Meta
 from holdfast.model.approval import Match, Scope
 from holdfast.model.event import Source
 from holdfast.model.session import State
+from holdfast.settings import TerminalName
 
 Seq = Annotated[int, Meta(ge=0, le=2**53)]
 Line = Annotated[str, Meta(max_length=2000)]
@@ -39,6 +40,7 @@ class NewSessionRequest(RequestModel, frozen=True):
     title: Line | None = None
     model: Line | None = None
     system: str | None = None
+    terminal: TerminalName | None = None
 
 
 class ChangeSessionRequest(RequestModel, frozen=True):

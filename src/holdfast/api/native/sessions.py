@@ -42,6 +42,7 @@ async def create(call: EndpointCall) -> EndpointReply:
         title=body.title,
         model=None if body.model is None else call.context.models.resolve(body.model),
         system=body.system,
+        terminal=body.terminal or "",
     )
     opened = await call.context.engine.open(opening)
     location = {"location": f"/v1/sessions/{opened.session.id}"}

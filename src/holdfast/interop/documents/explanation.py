@@ -86,6 +86,7 @@ class WhyResponse(Document, frozen=True):
     next: str
     processes: list[ProcessItem]
     reset: str
+    terminal: str
 
     @classmethod
     def from_explanation(cls, found: Explanation) -> Self:
@@ -101,4 +102,5 @@ class WhyResponse(Document, frozen=True):
             next=found.next,
             processes=[ProcessItem.from_process(process, seen) for process, seen in found.processes],
             reset=found.reset,
+            terminal=found.terminal,
         )

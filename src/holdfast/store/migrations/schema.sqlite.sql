@@ -347,7 +347,8 @@ CREATE TABLE schedule (
   missed TEXT NOT NULL CHECK (missed IN ('run', 'skip')),
   next_at INTEGER NOT NULL,
   created_at INTEGER NOT NULL,
-  removed_at INTEGER
+  removed_at INTEGER,
+  terminal TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX schedule_due ON schedule (next_at, id) WHERE removed_at IS NULL;
@@ -408,3 +409,20 @@ CREATE TABLE pending_choice (
   at INTEGER NOT NULL,
   PRIMARY KEY (channel, person)
 ) STRICT, WITHOUT ROWID;
+
+-- The containers in which commands of sessions run. A session has at most one that has not ended.
+CREATE TABLE container (
+  id TEXT NOT NULL PRIMARY KEY,
+  session_id TEXT NOT NULL REFERENCES session (id),
+  name TEXT NOT NULL,
+  image TEXT NOT NULL,
+  engine TEXT NOT NULL,
+  settings_hash TEXT NOT NULL,
+  host TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  ended_at INTEGER,
+  end_reason TEXT,
+  CHECK ((ended_at IS NULL) = (end_reason IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX container_current ON container (session_id) WHERE ended_at IS NULL;

@@ -32,6 +32,8 @@ class Schedule(msgspec.Struct, frozen=True):
     next_at: int
     created_at: int
     removed_at: int | None = None
+    terminal: str = ""
+    """The terminal backend of its sessions; empty for the configured one."""
 
 
 class ScheduleSlot(msgspec.Struct, frozen=True):

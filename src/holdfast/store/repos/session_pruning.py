@@ -15,6 +15,7 @@ DELETE_QUERIES = (
     "session_pruning.erase_approval_rules",
     "session_pruning.erase_chunks",
     "session_pruning.erase_processes",
+    "session_pruning.erase_containers",
     "session_pruning.erase_reset_hold",
     "session_pruning.erase_history",
     "session_pruning.erase_outbox",

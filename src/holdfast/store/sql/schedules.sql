@@ -1,7 +1,7 @@
 -- name: add
 -- Adds a schedule; its first slot is the first one after now.
-INSERT INTO schedule (id, cron, timezone, prompt, deliver, model, missed, next_at, created_at)
-VALUES (:id, :cron, :timezone, :prompt, :deliver, :model, :missed, :next_at, :at);
+INSERT INTO schedule (id, cron, timezone, prompt, deliver, model, missed, next_at, created_at, terminal)
+VALUES (:id, :cron, :timezone, :prompt, :deliver, :model, :missed, :next_at, :at, :terminal);
 
 -- name: get
 SELECT * FROM schedule WHERE id = :id;

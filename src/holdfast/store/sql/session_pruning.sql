@@ -58,6 +58,9 @@ DELETE FROM history WHERE session_id = :id;
 -- name: erase_processes
 DELETE FROM process WHERE session_id = :id;
 
+-- name: erase_containers
+DELETE FROM container WHERE session_id = :id;
+
 -- name: erase_reset_hold
 DELETE FROM reset_hold WHERE session_id = :id;
 

@@ -14,3 +14,6 @@ CREATE TABLE container (
 ) STRICT, WITHOUT ROWID;
 
 CREATE UNIQUE INDEX container_current ON container (session_id) WHERE ended_at IS NULL;
+
+-- The terminal backend of a schedule's sessions; empty for the configured one.
+ALTER TABLE schedule ADD COLUMN terminal TEXT NOT NULL DEFAULT '';
