@@ -47,7 +47,19 @@ def test_promise_12_why_is_one_document(holdfast: Holdfast, seed: Seed) -> None:
     shown = holdfast("why", session_id, "--json").json
 
     assert set(shown) == {
-        *("session", "owner", "doing", "decisions", "context", "attempts", "questions", "next", "processes", "reset"),
+        *(
+            "session",
+            "owner",
+            "doing",
+            "decisions",
+            "context",
+            "attempts",
+            "questions",
+            "next",
+            "processes",
+            "reset",
+            "terminal",
+        ),
     }
     assert shown["session"]["id"] == session_id
     assert shown["session"]["last_heartbeat_at"] == shown["owner"]["beat_at"]

@@ -347,9 +347,8 @@ CREATE TABLE schedule (
   missed TEXT NOT NULL CHECK (missed IN ('run', 'skip')),
   next_at INTEGER NOT NULL,
   created_at INTEGER NOT NULL,
-  removed_at INTEGER,
-  terminal TEXT NOT NULL DEFAULT ''
-) STRICT, WITHOUT ROWID;
+  removed_at INTEGER
+, terminal TEXT NOT NULL DEFAULT '') STRICT, WITHOUT ROWID;
 
 CREATE INDEX schedule_due ON schedule (next_at, id) WHERE removed_at IS NULL;
 
