@@ -20,12 +20,12 @@ def test_the_backend_of_a_session_is_chosen_once_and_explained(holdfast: Holdfas
     workdir.mkdir()
 
     first = holdfast.process(
-        *("run", command(f"touch {outside} /usr/holdfast-test inside"), "--terminal", "bubblewrap", "--json"),
+        *("run", command(f"touch {outside} /srv/holdfast-test inside"), "--terminal", "bubblewrap", "--json"),
         env=TOOLS,
         cwd=workdir,
     ).json
     again = holdfast.process(
-        "run", command("touch /usr/holdfast-test"), "--session", first["session_id"], env=TOOLS, cwd=workdir
+        "run", command("touch /srv/holdfast-test"), "--session", first["session_id"], env=TOOLS, cwd=workdir
     )
 
     assert (workdir / "inside").exists()
