@@ -30,8 +30,8 @@ def test_the_backend_of_a_session_is_chosen_once_and_explained(holdfast: Holdfas
 
     assert (workdir / "inside").exists()
     assert not outside.exists()
-    assert "Read-only file system" in first["text"]
-    assert "Read-only file system" in again.out
+    assert "Read-only" in first["text"]
+    assert "Read-only" in again.out
     assert holdfast("why", first["session_id"], "--json").json["terminal"] == "bubblewrap"
 
 
