@@ -76,8 +76,10 @@ def write_config(
     context = ["[context]", f"window = {context_window}"] if context_window else []
     service = ["[images]", f'base_url = "{images}"', 'api_key = "sk-images"'] if images else []
     lines += [f"{name} = {json.dumps(value)}" for name, value in {"key": KEY, **api}.items()]
+    # The scripts write files beside the home, which the default backend would not let them do.
+    terminal = ["[terminal]", 'backend = "local"']
     (home / "config.toml").write_text(
-        "\n".join([*lines, *context, *service, "[agent]", f"approval_seconds = {approval_seconds}", ""])
+        "\n".join([*lines, *context, *service, *terminal, "[agent]", f"approval_seconds = {approval_seconds}", ""])
     )
     (home / "config.toml").chmod(0o600)
 

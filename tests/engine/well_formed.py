@@ -18,7 +18,7 @@ def assert_well_formed(events: Sequence[Event]) -> None:
     for event in events:
         match event:
             case Rewound():
-                owed = list(owed_after[event.to_seq - 1]) if event.to_seq else []
+                owed = list(owed_after[event.to_seq - 1])
             case TurnStarted():
                 assert turn is None, f"{event.turn_id} began while {turn} was open"
                 turn = event.turn_id

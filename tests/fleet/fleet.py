@@ -55,7 +55,12 @@ class Worker:
         self._serve = serve
         self._words = [*where, "env", f"HOLDFAST_STORE={store}", *environment]
         self.home.mkdir(parents=True, exist_ok=True)
-        sections = {"api": {"key": KEY, **(api or {})}, "liveness": liveness or {}, "agent": {"approvals": "allow"}}
+        sections = {
+            "api": {"key": KEY, **(api or {})},
+            "liveness": liveness or {},
+            "agent": {"approvals": "allow"},
+            "terminal": {"backend": "local"},
+        }
         lines = [f'model = "{model}"']
         for section, given in sections.items():
             lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in given.items())]

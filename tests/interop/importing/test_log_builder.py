@@ -111,7 +111,9 @@ def test_the_remaining_messages_are_well_formed(facts: list[Fact]) -> None:
     _, events = closed(facts)
     entries = [Entry(seq, 0, event) for seq, event in enumerate(events, 1)]
 
-    assert_well_formed([entry.event for entry in standing(entries)])
+    # What was taken back is not there, so the event that took it back must not be applied again.
+    left = [entry.event for entry in standing(entries) if not isinstance(entry.event, Rewound)]
+    assert_well_formed(left)
 
 
 def test_a_result_without_its_call_is_kept_as_text() -> None:
