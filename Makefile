@@ -21,7 +21,7 @@ RULES := $(wildcard tests/test_architecture.py tests/test_docs.py tests/test_eve
 DOCS := $(wildcard tests/test_docs.py tests/test_events_doc.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fast soak check fmt bench bench-compare profile crash docs site clean
+.PHONY: help run test retest fast soak check fmt bench bench-compare profile crash docs site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,11 @@ test: .venv/ready-clients ## the tests of every promise, with some of the kill p
 	@scripts/system-packages
 	$(COMPILE)
 	$(RAM_DISK) $(PYTEST) $(WAITING)
+
+retest: .venv/ready-dev ## the tests that failed in the last run, one at a time; at most five
+	@$(BIN)/python -c 'import json, pathlib; failed = sorted(json.loads(pathlib.Path(".pytest_cache/v/cache/lastfailed").read_text())); \
+		print(f"{len(failed)} failed:", *failed, sep="\n  "); raise SystemExit(len(failed) > 5)'
+	$(RAM_DISK) $(PYTEST) -n 0 --last-failed --last-failed-no-failures none
 
 fast: .venv/ready-dev ## the tests that start no process: about a minute on two cores
 	$(RAM_DISK) HOLDFAST_TEST_TIER=fast $(PYTEST) $(WAITING)
