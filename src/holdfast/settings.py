@@ -195,6 +195,8 @@ class Terminal(Section, frozen=True):
 
     backend: TerminalName | None = None
     """Where commands run. If not set: `bubblewrap` for sessions of the API and of platforms where bwrap works, else `local`."""
+    channels: dict[str, TerminalName] = {}
+    """The backend of the sessions of a channel, such as `telegram:42`."""
     bubblewrap: BubblewrapSettings = BubblewrapSettings()
     container: ContainerSettings = ContainerSettings()
     ssh: SshSettings = SshSettings()

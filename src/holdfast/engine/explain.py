@@ -48,7 +48,6 @@ from holdfast.model.event import (
     ResponseDeleted,
     Restored,
     Rewound,
-    SessionOpened,
     SystemChanged,
     ToolEnded,
     Trashed,
@@ -114,8 +113,8 @@ class ExplainSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The context window of a model, in tokens."""
     policies: ResetPolicies = NEVER
     """The reset policies."""
-    terminal: Callable[[str, str], str] = lambda recorded, source: recorded or "local"
-    """The terminal backend of a session, from the one that was chosen for it and its source."""
+    terminal: Callable[[Event], str] = lambda opened: "local"
+    """The terminal backend of the session that this event opened."""
 
 
 def why(tx: Transaction, session: Session, known: ExplainSettings, ours: Identity) -> Explanation:
@@ -132,7 +131,7 @@ def why(tx: Transaction, session: Session, known: ExplainSettings, ours: Identit
         fill=measure_fill(entries, known.window(session.summary.model), known.compact_at),
         processes=running(tx, session.id, ours, known.clock.monotonic()),
         reset=outlook(known.policies, session, resets.find_skip(tx, session), known.clock.now()),
-        terminal=describe_terminal(session, entries, known, containers.get_current(tx, session.id)),
+        terminal=describe_terminal(entries, known, containers.get_current(tx, session.id)),
     )
 
 
@@ -168,13 +167,9 @@ def explain(
     )
 
 
-def describe_terminal(
-    session: Session, entries: Sequence[Entry], known: ExplainSettings, container: Container | None
-) -> str:
+def describe_terminal(entries: Sequence[Entry], known: ExplainSettings, container: Container | None) -> str:
     """The terminal backend of the session, with its container."""
-    opened = entries[0].event if entries else None
-    recorded = opened.terminal if isinstance(opened, SessionOpened) else ""
-    name = known.terminal(recorded, session.summary.source)
+    name = known.terminal(entries[0].event)
     return name if container is None else f"{name}, {container.id[:12]} of {container.image} on {container.host}"
 
 

@@ -267,11 +267,15 @@ class MessageHandler:
         chosen = await self._services.database.read(contacts.get_busy_mode, self._channel(incoming))
         return chosen or self._settings.agent.busy
 
+    def _terminal(self, key: str) -> str:
+        """The terminal backend of a new session of the chat, if one is configured for the chat or the platform."""
+        return self._settings.terminal.channels.get(key) or self._rules.terminal
+
     async def _submit(self, inbound: InboundMessage, incoming: Incoming) -> None:
         """Submit a message to the chat's current session; the first message of a chat opens one."""
         key = self._channel(incoming)
         opened = await self._engine.open(
-            OpenRequest(channel=key, source="gateway", workdir=self._rules.folder, terminal=self._rules.terminal)
+            OpenRequest(channel=key, source="gateway", workdir=self._rules.folder, terminal=self._terminal(key))
         )
         session = opened.session
         parts: list[Content] = [Text(incoming.text)] if incoming.text.strip() else []

@@ -45,8 +45,7 @@ from holdfast.store.repos import workers
 from holdfast.store.server_clock import READ_SECONDS, LocalClock, ServerClock, open_clock
 from holdfast.supervisor import BackgroundTask, Supervisor
 from holdfast.tools.backends.container import ContainerBackend
-from holdfast.tools.backends.registry import choose_backend
-from holdfast.wiring.tools import SessionTools, open_tools, tool_call_settings
+from holdfast.wiring.tools import SessionTools, open_tools, session_terminal, tool_call_settings
 
 logger = logging.getLogger(__name__)
 SYSTEM_PROMPT = Path(__file__).parents[1] / "engine" / "context" / "system.md"
@@ -255,9 +254,7 @@ def explain_settings(settings: Settings, clock: Clock, tz: str, *, has_bubblewra
         compact_at=settings.context.compact_at,
         window=cache(partial(context_window, settings)),
         policies=reset_policies(settings, tz),
-        terminal=lambda recorded, source: choose_backend(
-            recorded, source, settings.terminal, has_bubblewrap=has_bubblewrap
-        ),
+        terminal=partial(session_terminal, settings=settings, has_bubblewrap=has_bubblewrap),
     )
 
 

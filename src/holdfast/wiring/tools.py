@@ -53,7 +53,6 @@ def tool_call_settings(
 ) -> ToolCallSettings:
     """Decide how the tool calls of a session run: approvals, time limits, directories and the terminal backend."""
     recorded = opened.workdir if isinstance(opened, SessionOpened) else None
-    terminal = opened.terminal if isinstance(opened, SessionOpened) else ""
     attended = attended or session.summary.source in ATTENDED_SOURCES
     return ToolCallSettings(
         toolbox=tools.toolbox,
@@ -62,9 +61,7 @@ def tool_call_settings(
         step_seconds=settings.agent.turn_seconds,
         workdir=lambda: session_workdir(session, recorded, settings),
         files=settings.home / "files" / session.id,
-        terminal=choose_backend(
-            terminal, session.summary.source, settings.terminal, has_bubblewrap=tools.has_bubblewrap
-        ),
+        terminal=session_terminal(opened, settings, has_bubblewrap=tools.has_bubblewrap),
         model=CallModelSettings(session.summary.model or settings.model, ask_model, settings.agent.step_seconds),
     )
 
@@ -74,6 +71,12 @@ def make_sandbox(settings: Settings, environment: Mapping[str, str]) -> Sandbox:
     store = settings.store_path
     files = () if store is None else (store, *(store.with_name(store.name + end) for end in ("-wal", "-shm")))
     return open_sandbox(settings.terminal.sandbox, settings.home, environment, files)
+
+
+def session_terminal(opened: Event, settings: Settings, *, has_bubblewrap: bool) -> str:
+    """Return the name of the terminal backend of the session that this event opened."""
+    assert isinstance(opened, SessionOpened), "the first event of every session"
+    return choose_backend(opened, settings.terminal, has_bubblewrap=has_bubblewrap)
 
 
 def has_bubblewrap(settings: Settings, environment: Mapping[str, str]) -> bool:

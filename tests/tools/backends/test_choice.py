@@ -1,27 +1,29 @@
 import pytest
 
+from holdfast.model.event import SessionOpened
 from holdfast.settings import Terminal
 from holdfast.tools.backends.registry import choose_backend
 
 
 @pytest.mark.parametrize(
-    ("recorded", "source", "configured", "has_bubblewrap", "chosen"),
+    ("opened", "configured", "has_bubblewrap", "chosen"),
     [
-        ("", "chat", None, True, "local"),
-        ("", "cron", None, True, "local"),
-        ("", "api", None, True, "bubblewrap"),
-        ("", "gateway", None, True, "bubblewrap"),
-        ("", "gateway", None, False, "local"),
-        ("", "api", "local", True, "local"),
-        ("", "chat", "container", True, "container"),
-        ("ssh", "chat", "container", True, "ssh"),
-        ("local", "gateway", None, True, "local"),
-        ("of another version", "chat", "bubblewrap", True, "bubblewrap"),
+        (SessionOpened(source="chat"), None, True, "local"),
+        (SessionOpened(source="cron"), None, True, "local"),
+        (SessionOpened(source="api"), None, True, "bubblewrap"),
+        (SessionOpened(source="gateway"), None, True, "bubblewrap"),
+        (SessionOpened(source="gateway"), None, False, "local"),
+        (SessionOpened(source="gateway", channel="telegram:42"), None, True, "ssh"),
+        (SessionOpened(source="gateway", channel="telegram:42", terminal="local"), None, True, "local"),
+        (SessionOpened(source="api"), "local", True, "local"),
+        (SessionOpened(source="chat"), "container", True, "container"),
+        (SessionOpened(source="chat", terminal="ssh"), "container", True, "ssh"),
+        (SessionOpened(source="chat", terminal="of another version"), "bubblewrap", True, "bubblewrap"),
     ],
 )
-def test_the_choice_for_the_session_wins_then_the_setting_then_the_source(
-    recorded, source, configured, has_bubblewrap, chosen
+def test_the_choice_for_the_session_wins_then_the_channel_then_the_setting_then_the_source(
+    opened, configured, has_bubblewrap, chosen
 ):
-    settings = Terminal(backend=configured)
+    settings = Terminal(backend=configured, channels={"telegram:42": "ssh"})
 
-    assert choose_backend(recorded, source, settings, has_bubblewrap=has_bubblewrap) == chosen
+    assert choose_backend(opened, settings, has_bubblewrap=has_bubblewrap) == chosen

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from holdfast.model.errors import Unavailable
+from holdfast.model.event import SessionOpened
 from holdfast.model.tool import ToolContext
 from holdfast.settings import TERMINALS, Terminal
 from holdfast.tools.backends.local import LocalBackend
@@ -31,10 +32,12 @@ def only_local(sandbox: Sandbox | None = None) -> Backends:
     return Backends([LocalBackend(sandbox)])
 
 
-def choose_backend(recorded: str, source: str, settings: Terminal, *, has_bubblewrap: bool) -> str:
-    """The name of a session's backend: as chosen for the session, else as configured, else by the trust in its source."""
-    if recorded in TERMINALS:
-        return recorded
+def choose_backend(opened: SessionOpened, settings: Terminal, *, has_bubblewrap: bool) -> str:
+    """The name of a session's backend: as chosen for the session, for its channel or for all, else by the trust in its source."""
+    if opened.terminal in TERMINALS:
+        return opened.terminal
+    if opened.channel in settings.channels:
+        return settings.channels[opened.channel]
     if settings.backend is not None:
         return settings.backend
-    return "bubblewrap" if source in UNTRUSTED_SOURCES and has_bubblewrap else "local"
+    return "bubblewrap" if opened.source in UNTRUSTED_SOURCES and has_bubblewrap else "local"
