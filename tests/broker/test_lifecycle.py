@@ -210,7 +210,9 @@ def test_a_tool_cannot_exceed_the_memory_limit(new_broker: Any, tmp_path: Path) 
     call = {"name": "terminal", "arguments": {"command": f"python3 {hog}"}}
     script = broker.places.user("ada") / "home" / "hog.json"
     script.write_text(json.dumps({"steps": [{"call": [call]}, {"say": "Well."}]}))
-    (script.parent / "config.toml").write_text(f'model = "scripted:{script}"\n')
+    (script.parent / "config.toml").write_text(
+        f'model = "scripted:{script}"\n[terminal]\nbackend = "local"\n'  # the script is outside the working directory
+    )
     with broker.http("ada") as http:
         found = session(ask(http, "go"))
 
