@@ -11,18 +11,21 @@ import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from holdfast.model.errors import Unsupported
+from holdfast.model.errors import Unavailable, Unsupported
+from holdfast.model.secret_names import without_secrets
 from holdfast.model.tool import ToolContext
 from holdfast.tools.home_guard import writable_folders
 
 logger = logging.getLogger(__name__)
 Mode = Literal["auto", "off", "required"]
+Mount = tuple[str, ...]
+"""An option of bwrap that mounts something: its last word is the place in the sandbox."""
 PROBE_SECONDS = 10.0
 KEPT_CAPABILITIES = {
     "CAP_CHOWN": 0,
@@ -52,6 +55,10 @@ class Sandbox(msgspec.Struct, frozen=True):
     program: str | None = None
     reason: str = ""
     """Why there is no sandbox."""
+    environment: Mapping[str, str] = {}
+    """The variables of programs that file tools run in a sandbox."""
+    home_id: tuple[int, int] | None = None
+    """The device and inode of the home when this was made."""
 
     def prefix(self, context: ToolContext, workdir: Path) -> tuple[str, ...]:
         """The arguments to put before a command that runs in a directory for a session."""
@@ -70,11 +77,17 @@ class Sandbox(msgspec.Struct, frozen=True):
         return words + self.hiding_options()
 
     def hiding_options(self) -> list[str]:
-        """The options that hide the home, and a store outside of it."""
-        words = ["--tmpfs", os.path.realpath(self.home)] if self.home.is_dir() else []
-        for path in self.hidden_files:
-            words += ["--ro-bind", "/dev/null", str(path)] if path.is_file() else []
-        return words
+        return [word for mount in self.hiding_mounts() for word in mount]
+
+    def hiding_mounts(self) -> list[Mount]:
+        """The options that hide the home, and a store outside of it. Raises Unavailable if the home was moved.
+
+        A command that can rename a parent directory of the home could otherwise read it in its new place.
+        """
+        if self.home_id is not None and file_id(self.home) != self.home_id:
+            raise Unavailable(f"{self.home} was moved or replaced, so it cannot be hidden; restart Holdfast")
+        mounts: list[Mount] = [("--tmpfs", os.path.realpath(self.home))] if self.home.is_dir() else []
+        return [*mounts, *(("--ro-bind", "/dev/null", str(path)) for path in self.hidden_files if path.is_file())]
 
     def probe(self) -> "Sandbox":
         """This sandbox if it works on this machine, otherwise one with the reason why not."""
@@ -112,17 +125,26 @@ def open_sandbox(mode: Mode, home: Path, environment: Mapping[str, str], hidden_
     if program is None:
         found = Sandbox(home, reason="bwrap is not installed")
     else:
-        found = Sandbox(home, outside, program).probe()
+        found = Sandbox(home, outside, program, environment=without_secrets(environment), home_id=file_id(home)).probe()
     if found.program is None and mode == "required":
         raise Unsupported(f"[terminal] sandbox is required, but {found.reason}; install bubblewrap or set it to auto")
     return found
 
 
-def drop_privileges() -> list[str]:
-    """The options that leave root only harmless capabilities, of those that it has, and give others a user namespace."""
+def file_id(path: Path) -> tuple[int, int] | None:
+    """The device and inode of a file or directory; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def drop_privileges(kept: Collection[str] = KEPT_CAPABILITIES.keys()) -> list[str]:
+    """The options that leave root only these capabilities, of those that it has, and give others a user namespace."""
     if os.geteuid() != 0:
         return ["--unshare-user"]
     effective = next(line for line in Path("/proc/self/status").read_text("ascii").splitlines() if "CapEff" in line)
     mask = int(effective.split()[1], 16)
-    kept = [name for name, number in KEPT_CAPABILITIES.items() if mask >> number & 1]
-    return ["--cap-drop", "ALL", *(word for name in kept for word in ("--cap-add", name))]
+    names = [name for name, number in KEPT_CAPABILITIES.items() if name in kept and mask >> number & 1]
+    return ["--cap-drop", "ALL", *(word for name in names for word in ("--cap-add", name))]

@@ -68,9 +68,12 @@ def tool_call_settings(
 
 def make_sandbox(settings: Settings, environment: Mapping[str, str]) -> Sandbox:
     """Build the sandbox for terminal commands. Raises Unsupported if one is required and does not work."""
+    return open_sandbox(settings.terminal.sandbox, settings.home, environment, _store_files(settings))
+
+
+def _store_files(settings: Settings) -> tuple[Path, ...]:
     store = settings.store_path
-    files = () if store is None else (store, *(store.with_name(store.name + end) for end in ("-wal", "-shm")))
-    return open_sandbox(settings.terminal.sandbox, settings.home, environment, files)
+    return () if store is None else (store, *(store.with_name(store.name + end) for end in ("-wal", "-shm")))
 
 
 def session_terminal(opened: Event, settings: Settings, *, has_bubblewrap: bool) -> str:
@@ -106,7 +109,15 @@ async def open_tools(
     recall = RecallTool(database, min(PAGE_CHARS, window * BYTES_PER_TOKEN // 10))
     send_file = SendFileTool(database, home=settings.home)
     terminal, home = settings.terminal, settings.home
-    containers = ContainerBackend(database, services.clock, services.identity, terminal.container, environment, home)
+    containers = ContainerBackend(
+        database,
+        services.clock,
+        services.identity,
+        terminal.container,
+        environment,
+        home,
+        hidden_files=_store_files(settings),
+    )
     user_home = Path(environment.get("HOME") or "/")
     backends = Backends(
         [

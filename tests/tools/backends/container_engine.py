@@ -6,6 +6,7 @@ import tarfile
 from pathlib import Path
 
 from holdfast.settings import ContainerSettings
+from tests.crash.programs import wait_until
 
 IMAGE = "localhost/holdfast-test:busybox"
 APPLETS = (
@@ -64,6 +65,7 @@ class Podman:
                 str(folder / "tmp"),
             ),
         )
+        self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._import(folder / "root.tar")
 
@@ -101,6 +103,23 @@ class Podman:
 
     def containers(self) -> list[str]:
         return self.run("ps", "--all", "--quiet", "--no-trunc").split()
+
+    def reserve_name(self, name: str) -> None:
+        """Kill `create` until the storage has the name and the engine does not know the container, as after a power cut."""
+        words = ["podman", *self.arguments, "create", f"--name={name}", *LIMITS, IMAGE, "sh"]
+        for _ in range(50):
+            with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as creating:
+                wait_until(lambda: name in self._reserved() or creating.poll() is not None, "reserved", every=0.0005)
+                creating.kill()
+            if not self.containers() and name in self._reserved():
+                return
+            self.remove_all()
+        raise AssertionError("the engine was never killed in between")
+
+    def _reserved(self) -> str:
+        """The names that the storage has."""
+        listed = self._folder / "storage" / "vfs-containers" / "containers.json"
+        return listed.read_text() if listed.exists() else ""
 
     def remove_all(self) -> None:
         if found := self.containers():

@@ -26,6 +26,7 @@ from holdfast.model.event import (
     CompactionFailed,
     CompactionUndone,
     ContainerLost,
+    ContainerRemoved,
     ContainerRestarted,
     Event,
     InputRefused,
@@ -85,7 +86,7 @@ MESSAGE_BYTES = 450
 CALL_ID_BYTES = 100
 NOTE_EVENTS = {
     *(ModelSaid, ToolEnded, Rewound, ProcessEnded, ProcessExpired, ProcessesReceived, Renewed),
-    *(ContainerRestarted, ContainerLost),
+    *(ContainerRestarted, ContainerLost, ContainerRemoved),
 }
 """Events that produce a note or for which a pending note waits."""
 

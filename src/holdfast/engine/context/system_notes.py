@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ContainerLost,
+    ContainerRemoved,
     ContainerRestarted,
     ModelSaid,
     ProcessEnded,
@@ -52,6 +53,11 @@ def note_of(entry: Entry) -> str | None:
             return (
                 f"[{NOTE_PREFIX}: the container of the terminal was lost ({event.reason}). Programs and files that were "
                 "only in it are gone; a new container replaces it. The working directory is kept.]"
+            )
+        case ContainerRemoved():
+            return (
+                f"[{NOTE_PREFIX}: the container of the terminal was removed: {event.reason}. Programs and files that "
+                "were only in it are gone. The working directory is kept.]"
             )
         case _:
             return None

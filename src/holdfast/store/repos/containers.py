@@ -40,6 +40,11 @@ def get_current(tx: Transaction, session_id: str) -> Container | None:
     return None if row is None else _container(row)
 
 
+def has_ended(tx: Transaction, container_id: str) -> bool:
+    """Whether the end of the container is recorded."""
+    return tx.one("containers.ended", id=container_id) is not None
+
+
 def list_current(tx: Transaction, host: str) -> list[tuple[Container, bool]]:
     """The containers of a machine that have not ended, and whether their session no longer needs them."""
     return [(_container(row), bool(row[len(FIELDS)])) for row in tx.all("containers.list_current", host=host)]

@@ -8,6 +8,10 @@ VALUES (:id, :session, :name, :image, :engine, :settings_hash, :host, :at);
 SELECT id, session_id, name, image, engine, settings_hash, host, created_at FROM container
 WHERE session_id = :session AND ended_at IS NULL;
 
+-- name: ended
+-- A container whose end is recorded.
+SELECT id FROM container WHERE id = :id AND ended_at IS NOT NULL;
+
 -- name: list_current
 -- The containers of a machine that have not ended, and whether their session has.
 SELECT c.id, c.session_id, c.name, c.image, c.engine, c.settings_hash, c.host, c.created_at,

@@ -59,6 +59,7 @@ DELETE FROM history WHERE session_id = :id;
 DELETE FROM process WHERE session_id = :id;
 
 -- name: erase_containers
+-- Of a container that still exists the labels remain, by which its machine removes it.
 DELETE FROM container WHERE session_id = :id;
 
 -- name: erase_reset_hold

@@ -5,7 +5,7 @@ of the session, so that a file that one command writes is there for the next.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast.model.errors import Unavailable
@@ -13,15 +13,18 @@ from holdfast.model.tool import ToolContext
 from holdfast.settings import BubblewrapSettings
 from holdfast.store import durable_file
 from holdfast.tools.backends.port import Completed, run_program
-from holdfast.tools.sandbox import Sandbox, drop_privileges
+from holdfast.tools.backends.secret_paths import find_secret_files, find_secret_folders
+from holdfast.tools.sandbox import Mount, Sandbox, drop_privileges
 
-SECRETS = (".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".config/gcloud", ".config/gh", ".password-store")
-"""Directories in the user's home directory."""
-SECRET_FILES = (".netrc", ".git-credentials", ".npmrc", ".pypirc", ".pgpass")
+RUNTIME_FOLDERS = ("/run", "/var/run")
+"""Directories with the sockets of services, such as container engines."""
 RESOLVER = "/run/systemd/resolve"
 """Where `/etc/resolv.conf` may point to."""
+CAPABILITIES = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID")
+"""What root keeps: access to files. Not the configuration of the network, which is the machine's unless it is off."""
 TMP = "tmp"
 """The directory in the home with the private `/tmp` of each session."""
+PRIVATE_TMP = Path("/tmp")  # noqa: S108 - in the sandbox
 
 
 class BubblewrapBackend:
@@ -50,38 +53,58 @@ class BubblewrapBackend:
 
     def prefix(self, context: ToolContext, workdir: Path, *, background: bool) -> tuple[str, ...]:
         assert self._sandbox.program is not None, "prepare has checked it"
+        mounts = self._mounts(context)
+        _check_mount_points(self.private_tmp(context), (Path(mount[-1]) for mount in mounts))
         return (
             self._sandbox.program,
-            *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-ipc"),
-            *drop_privileges(),
+            *("--unshare-pid", "--unshare-ipc"),
+            *drop_privileges(CAPABILITIES),
             *([] if self._settings.network else ["--unshare-net"]),
-            *self._hidden(),
-            *self._own_directories(context),
+            *(word for mount in mounts for word in mount),
             *("--chdir", str(workdir), "--"),
         )
 
-    def _hidden(self) -> list[str]:
-        words = ["--tmpfs", "/run", "--ro-bind-try", RESOLVER, RESOLVER]
-        for path in (self._user_home / name for name in SECRETS):
-            words += ["--tmpfs", os.path.realpath(path)] if path.is_dir() else []
-        for path in (self._user_home / name for name in SECRET_FILES):
-            words += ["--ro-bind", "/dev/null", os.path.realpath(path)] if path.is_file() else []
-        return words
-
-    def _own_directories(self, context: ToolContext) -> list[str]:
-        """What commands can change. Holdfast's home is hidden, except for the directories of this session."""
+    def _mounts(self, context: ToolContext) -> list[Mount]:
+        """A directory comes before those in it, so the mount with the longest path decides what is seen and changed."""
         # Real paths: bwrap cannot mount over a link.
         tmp, files = os.path.realpath(self.private_tmp(context)), os.path.realpath(context.files)
-        words = ["--bind", tmp, "/tmp"]  # noqa: S108 - the private one
-        words += [word for path in self._settings.writable for word in ("--bind", path, path)]
-        workdir = os.path.realpath(context.workdir)
-        if not Path(os.path.realpath(self._sandbox.home)).is_relative_to(workdir):
-            words += self._sandbox.hiding_options()
-            return [*words, "--bind", workdir, workdir, "--ro-bind-try", files, files]
-        # The working directory contains the home, such as the user's own home directory.
-        words += ["--bind", workdir, workdir, *self._hidden(), *self._sandbox.hiding_options()]
-        return [*words, "--ro-bind-try", files, files]
+        own = [os.path.realpath(path) for path in (*self._settings.writable, str(context.workdir))]
+        mounts: list[Mount] = [
+            ("--ro-bind", "/", "/"),
+            ("--dev", "/dev"),
+            ("--proc", "/proc"),
+            *self._hidden(),
+            *self._sandbox.hiding_mounts(),
+            ("--bind", tmp, str(PRIVATE_TMP)),
+            *(("--bind", path, path) for path in own),
+            ("--ro-bind-try", files, files),
+        ]
+        return sorted(mounts, key=lambda mount: len(Path(mount[-1]).parts))
+
+    def _hidden(self) -> list[Mount]:
+        runtime = {os.path.realpath(path) for path in RUNTIME_FOLDERS if Path(path).is_dir()}
+        return [
+            *(("--tmpfs", path) for path in (*sorted(runtime), *find_secret_folders(self._user_home))),
+            *(("--ro-bind", "/dev/null", path) for path in find_secret_files(self._user_home)),
+            ("--ro-bind-try", RESOLVER, RESOLVER),
+        ]
 
     async def run(self, context: ToolContext, words: Sequence[str], data: bytes = b"") -> Completed:
         await self.prepare(context)
-        return await run_program([*self.prefix(context, context.workdir, background=False), *words], data)
+        command = [*self.prefix(context, context.workdir, background=False), *words]
+        return await run_program(command, data, environment=self._sandbox.environment)
+
+
+def _check_mount_points(private_tmp: Path, targets: Iterable[Path]) -> None:
+    """Raises Unavailable if a command made a link on the way to a mount point in its `/tmp`.
+
+    bwrap follows such a link when it creates the mount point, also to directories outside the sandbox.
+    """
+    for target in targets:
+        if target == PRIVATE_TMP or not target.is_relative_to(PRIVATE_TMP):
+            continue
+        path = private_tmp
+        for name in target.relative_to(PRIVATE_TMP).parts:
+            path /= name
+            if path.is_symlink():
+                raise Unavailable(f"{path} is a link, but {target} must be there in the sandbox; remove it")

@@ -3,6 +3,8 @@
 Only options that both programs understand are used. Nothing is passed through a shell.
 """
 
+import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,8 +12,9 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.errors import Invalid, Unavailable
+from holdfast.model.secret_names import without_secrets
 from holdfast.settings import ContainerSettings
-from holdfast.tools.backends.port import Completed, run_program
+from holdfast.tools.backends.port import RUN_SECONDS, Completed, run_program
 
 ENGINES = ("podman", "docker")
 LABEL = "holdfast"
@@ -19,54 +22,38 @@ LABEL = "holdfast"
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE")
 KEEP_ALIVE = 'trap "exit 0" TERM INT; while :; do sleep 3600 & wait $!; done'
 """The first program of a container: it waits, and reaps orphans."""
-DENIED = (
-    *(
-        "--privileged",
-        "--pid",
-        "--ipc",
-        "--uts",
-        "--userns",
-        "--cgroupns",
-        "--cgroup-parent",
-        "--network",
-        "--net",
-        "--pod",
-    ),
-    *(
-        "--cap-add",
-        "--security-opt",
-        "--device",
-        "--device-cgroup-rule",
-        "--volume",
-        "--volumes-from",
-        "--mount",
-        "--tmpfs",
-    ),
-    *(
-        "--name",
-        "--label",
-        "--label-file",
-        "--entrypoint",
-        "--rm",
-        "--restart",
-        "--env-file",
-        "--env-host",
-        "--cidfile",
-    ),
-    *(
-        "--secret",
-        "--oom-kill-disable",
-        "--runtime",
-        "--isolation",
-        "--link",
-        "--publish-all",
-        "--rootfs",
-        "--init-path",
-    ),
-    *("--hooks-dir", "--log-driver", "--log-opt", "--read-only-tmpfs", "--systemd", "--unsetenv-all", "--requires"),
-)
+DENIED_NAMES = """
+--privileged --pid --ipc --uts --userns --cgroupns --cgroup-parent --cgroups --cgroup-conf --network --net --pod
+--pod-id-file --cap-add --security-opt --device --device-cgroup-rule --gpus --volume --volumes-from --volume-driver
+--mount --tmpfs --storage-opt --image-volume --chrootdirs --name --replace --label --label-file --annotation
+--entrypoint --rm --restart --env-file --env-host --cidfile --pidfile --conmon-pidfile --secret --oom-kill-disable
+--runtime --isolation --link --publish-all --rootfs --init-path --init-ctr --hooks-dir --log-driver --log-opt
+--read-only-tmpfs --systemd --sdnotify --unsetenv-all --requires --uidmap --gidmap --subuidname --subgidname
+--hostuser --group-add --preserve-fds --preserve-fd --seccomp-policy --use-api-socket --authfile --creds --cert-dir
+--tls-verify --disable-content-trust --signature-policy --decryption-key
+"""
+DENIED = frozenset(DENIED_NAMES.split())
 """Options of `create` that `extra_args` must not contain: they weaken the isolation, or Holdfast sets them itself."""
-FORBIDDEN_MOUNTS = ("/", "/proc", "/sys", "/dev", "/run", "/var/run", "/etc", "/root", "/boot")
+FORBIDDEN_MOUNTS = (
+    "/",
+    "/etc",
+    "/root",
+    "/home",
+    "/boot",
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/var",
+    "/var/lib",
+)
+FORBIDDEN_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/var/lib/docker", "/var/lib/containers")
+"""Directories of which nothing may be mounted: devices, the kernel, and what belongs to services and engines."""
+NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""The name of a network, without options: some of them give access to servers of this machine."""
+ABSENT = re.compile(r"no such (container|object)|no container with (name|id)", re.IGNORECASE)
+"""What engines answer for a container that does not exist. An engine that cannot be reached answers differently."""
 INSPECT = '{{.Id}} {{.State.Running}} {{index .Config.Labels "holdfast.session"}} {{index .Config.Labels "holdfast.settings"}}'
 CREATE_SECONDS = 300.0
 """The time limit of `create`, which may have to download the image."""
@@ -82,43 +69,46 @@ class FoundContainer(msgspec.Struct, frozen=True):
 
 
 class ContainerEngine:
-    def __init__(self, program: str, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         self.program = program
+        self.environment = environment
         self._base = (program, *arguments)
 
     def words(self, *arguments: str) -> tuple[str, ...]:
         return (*self._base, *arguments)
 
+    async def run(self, *arguments: str, data: bytes = b"", seconds: float = RUN_SECONDS) -> Completed:
+        return await run_program(self.words(*arguments), data, seconds, environment=self.environment)
+
     async def create(self, arguments: Sequence[str]) -> str:
         """Create a container, not started. Returns its id. Raises Unavailable."""
-        done = await run_program(self.words("create", *arguments), seconds=CREATE_SECONDS)
+        done = await self.run("create", *arguments, seconds=CREATE_SECONDS)
         return _checked(done, "create the container").decode("ascii", "replace").split()[-1]
 
     async def start(self, container: str) -> None:
         """Start a container; one that runs stays as it is. Raises Unavailable."""
-        _checked(await run_program(self.words("start", container)), "start the container")
+        _checked(await self.run("start", container), "start the container")
 
     async def find(self, *containers: str) -> list[FoundContainer]:
         """Those of these containers, by id or name, that exist. Raises Unavailable if the engine does not work."""
         if not containers:
             return []
-        done = await run_program(self.words("container", "inspect", "--format", INSPECT, *containers))
-        if done.code and "no such" not in done.errors.lower():
+        done = await self.run("container", "inspect", "--format", INSPECT, *containers)
+        if done.code and not ABSENT.search(done.errors):
             _checked(done, "inspect the container")
         lines = [line.split(" ") for line in done.output.decode("utf-8", "replace").splitlines() if line.strip()]
         return [FoundContainer(line[0], line[1] == "true", line[2], line[3]) for line in lines]
 
     async def list(self, store_id: str) -> list[FoundContainer]:
         """All containers that were created for a store."""
-        done = await run_program(
-            self.words("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={LABEL}.store={store_id}")
-        )
+        label = f"label={LABEL}.store={store_id}"
+        done = await self.run("ps", "--all", "--quiet", "--no-trunc", "--filter", label)
         return await self.find(*_checked(done, "list the containers").decode("ascii", "replace").split())
 
     async def remove(self, container: str) -> None:
         """Remove a container and what runs in it; one that does not exist counts as removed. Raises Unavailable."""
-        done = await run_program(self.words("rm", "--force", "--volumes", container))
-        if done.code and "no such" not in done.errors.lower():
+        done = await self.run("rm", "--force", "--volumes", container)
+        if done.code and not ABSENT.search(done.errors):
             _checked(done, "remove the container")
 
 
@@ -129,7 +119,7 @@ def find_engine(settings: ContainerSettings, environment: Mapping[str, str]) -> 
     program = next((path for path in found if path is not None), None)
     if program is None:
         raise Unavailable(f"the terminal backend is container, but {' or '.join(names)} is not installed")
-    return ContainerEngine(program, settings.engine_args)
+    return ContainerEngine(program, settings.engine_args, without_secrets(environment))
 
 
 def create_arguments(settings: ContainerSettings, binds: Sequence[str]) -> list[str]:
@@ -152,26 +142,35 @@ def create_arguments(settings: ContainerSettings, binds: Sequence[str]) -> list[
 
 def check_settings(settings: ContainerSettings, home: Path) -> None:
     """Raises Invalid if the settings would give a container access to Holdfast or to the whole machine."""
-    if settings.network in ("host", "ns") or settings.network.startswith(("container:", "ns:")):
-        raise Invalid(
-            f"[terminal.container] network = {settings.network!r} would share a network namespace of this machine"
-        )
+    network = settings.network
+    if network in ("host", "ns", "container", "private") or not NETWORK.fullmatch(network):
+        raise Invalid(f"[terminal.container] network = {network!r} is not `none`, `bridge` or the name of a network")
+    if (settings.image or "").startswith("-"):
+        raise Invalid(f"[terminal.container] image: {settings.image!r} is not the name of an image")
     for argument in settings.extra_args:
-        name = argument.partition("=")[0]
-        if not name.startswith("--"):
-            raise Invalid(f"[terminal.container] extra_args: write {argument!r} as a long option, --name=value")
-        if name in DENIED:
-            raise Invalid(f"[terminal.container] extra_args: {name} is not allowed")
+        _check_argument(argument)
     for mount in settings.mounts:
         _check_mount(mount, home)
 
 
+def _check_argument(argument: str) -> None:
+    name, _, value = argument.partition("=")
+    if not name.startswith("--") or name == "--":
+        raise Invalid(f"[terminal.container] extra_args: write {argument!r} as a long option, --name=value")
+    if name in DENIED:
+        raise Invalid(f"[terminal.container] extra_args: {name} is not allowed")
+    if name == "--env" and "=" not in value:
+        # The engine would copy the variable from Holdfast's environment.
+        raise Invalid(f"[terminal.container] extra_args: write {argument!r} as --env=NAME=VALUE")
+
+
 def _check_mount(mount: str, home: Path) -> None:
     source, separator, _ = mount.partition(":")
-    path = Path(source).resolve()
+    path, lexical = Path(source).resolve(), os.path.normpath(source)
     if not separator or not source.startswith("/"):
         raise Invalid(f"[terminal.container] mounts: {mount!r} is not HOST:CONTAINER with absolute paths")
-    if str(path) in FORBIDDEN_MOUNTS or path.is_socket() or path.is_relative_to("/run") or path.is_relative_to("/proc"):
+    is_system = str(path) in FORBIDDEN_MOUNTS or lexical in FORBIDDEN_MOUNTS
+    if is_system or path.is_socket() or any(path.is_relative_to(tree) for tree in FORBIDDEN_TREES):
         raise Invalid(f"[terminal.container] mounts: {source} is not allowed")
     if home.resolve().is_relative_to(path) or path.is_relative_to(home.resolve()):
         raise Invalid(f"[terminal.container] mounts: {source} would show Holdfast's home")

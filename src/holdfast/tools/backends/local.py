@@ -26,4 +26,6 @@ class LocalBackend:
         return self._sandbox.prefix(context, workdir) if self._sandbox else ()
 
     async def run(self, context: ToolContext, words: Sequence[str], data: bytes = b"") -> Completed:
-        return await run_program([*self.prefix(context, context.workdir, background=False), *words], data)
+        environment = self._sandbox.environment if self._sandbox else {}
+        command = [*self.prefix(context, context.workdir, background=False), *words]
+        return await run_program(command, data, environment=environment)

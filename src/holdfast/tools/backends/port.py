@@ -1,20 +1,25 @@
 """The port that every terminal backend implements. `tests/contract/test_terminal_backend.py` has a test for each sentence."""
 
 import asyncio
+import contextlib
+import signal
 from asyncio.subprocess import PIPE
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import msgspec
 
 from holdfast.model.errors import Unavailable
 from holdfast.model.tool import ToolContext
 from holdfast.processes.process_dir import LaunchPlan
-from holdfast.tasks import run_to_completion
+from holdfast.tasks import run_all, run_to_completion
+from holdfast.tools.subprocesses import CHUNK_BYTES, open_pipe, signal_group
 
 RUN_SECONDS = 60.0
 """The time limit of one file operation."""
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+"""More than a file tool reads at once. A command can replace programs of its container by ones that never stop writing."""
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -55,28 +60,73 @@ class TerminalBackend(Protocol):
         """Run a program with this input in the backend, and return its output. Raises Unavailable if it cannot be run."""
 
 
-async def run_program(words: Sequence[str], data: bytes = b"", seconds: float = RUN_SECONDS) -> Completed:
-    """Run a program on this machine, and return its output. It has ended when this returns or raises."""
+async def run_program(
+    words: Sequence[str], data: bytes = b"", seconds: float = RUN_SECONDS, *, environment: Mapping[str, str]
+) -> Completed:
+    """Run a program on this machine, and return its output. Its process group has ended when this returns or raises.
+
+    The environment must not contain secrets: a file tool can show it, as /proc/self/environ.
+    """
+    # Not the pipes of asyncio: with them, waiting for the program also waits for every holder of its output.
+    async with open_pipe() as (output, output_reader), open_pipe() as (errors, error_reader):
+        process = await _spawn(words, output, errors, environment)
+        try:
+            async with asyncio.timeout(seconds):
+                texts = await run_all(_feed(process, data), _read(output_reader), _read(error_reader))
+                await process.wait()
+        except TimeoutError as e:
+            raise Unavailable(f"{words[0]} did not end within {seconds:.0f} s") from e
+        finally:
+            if process.returncode is None:
+                await _kill(process)
+    code = process.returncode
+    assert code is not None, "it has ended"
+    return Completed(code, texts[1], texts[2].decode("utf-8", "replace").strip())
+
+
+async def _spawn(
+    words: Sequence[str], output: BinaryIO, errors: BinaryIO, environment: Mapping[str, str]
+) -> asyncio.subprocess.Process:
+    """Start a program. A cancelled start leaves no process running."""
     started: list[asyncio.subprocess.Process] = []
 
     async def spawn() -> None:
-        started.append(
-            await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True)
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=PIPE, stdout=output, stderr=errors, start_new_session=True, env=environment
         )
+        started.append(process)
 
     try:
-        await run_to_completion(spawn())
-        async with asyncio.timeout(seconds):
-            output, errors = await started[0].communicate(data)
-    except TimeoutError as e:
-        raise Unavailable(f"{words[0]} did not end within {seconds:.0f} s") from e
+        with output, errors:
+            await run_to_completion(spawn())
+    except asyncio.CancelledError:
+        for process in started:
+            await _kill(process)
+        raise
     except OSError as e:
         raise Unavailable(f"{words[0]} cannot be run: {e.strerror}") from e
-    finally:
-        for process in started:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-    code = started[0].returncode
-    assert code is not None, "it has ended"
-    return Completed(code, output, errors.decode("utf-8", "replace").strip())
+    return started[0]
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    signal_group(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+async def _feed(process: asyncio.subprocess.Process, data: bytes) -> bytes:
+    assert process.stdin is not None
+    # A program may end without reading its input.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(data)
+        await process.stdin.drain()
+    process.stdin.close()
+    return b""
+
+
+async def _read(stream: asyncio.StreamReader) -> bytes:
+    output = bytearray()
+    while chunk := await stream.read(CHUNK_BYTES):
+        output += chunk
+        if len(output) > MAX_OUTPUT_BYTES:
+            raise Unavailable(f"the program wrote more than {MAX_OUTPUT_BYTES // 1024**2} MiB")
+    return bytes(output)

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.model.errors import Unavailable
+from holdfast.model.secret_names import without_secrets
 from holdfast.model.tool import ToolContext
 from holdfast.settings import SshSettings
 from holdfast.store import durable_file
@@ -48,6 +49,7 @@ class SshBackend:
 
     def __init__(self, settings: SshSettings, environment: Mapping[str, str], home: Path) -> None:
         self._settings = settings
+        self._environment = without_secrets(environment)
         self._program = shutil.which("ssh", path=environment.get("PATH"))
         name = hashlib.sha256(f"{settings.user}@{settings.host}:{settings.port}".encode()).hexdigest()[:8]
         self._socket = home / SOCKETS / f"{os.getpid()}-{name}"
@@ -64,7 +66,7 @@ class SshBackend:
         async with self._connecting:
             await self._share_connection()
         directory = shlex.quote(self._settings.workdir or ".")
-        done = await run_program([*self._client(), f'mkdir -p -- {directory} && printf %s "$HOME"'])
+        done = await self._run([*self._client(), f'mkdir -p -- {directory} && printf %s "$HOME"'])
         if done.code:
             raise Unavailable(f"cannot use {self._settings.host}: {done.errors or f'ssh ended with {done.code}'}")
         self._remote_home = Path(os.fsdecode(done.output))
@@ -74,12 +76,12 @@ class SshBackend:
         if len(str(self._socket)) > MAX_SOCKET_PATH:
             return
         durable_file.make_folders(self._socket.parent, mode=0o700)
-        if (await run_program([*self._words("-O", "check"), self._host])).code == 0:
+        if (await self._run([*self._words("-O", "check"), self._host])).code == 0:
             return
         # The log goes to a file: the program that keeps the connection holds its standard error open.
         log = f"{self._socket}.log"
         keep = ("-M", "-N", "-f", "-E", log, "-o", f"ControlPersist={PERSIST_SECONDS}")
-        await run_program([*self._words(*keep), self._host])
+        await self._run([*self._words(*keep), self._host])
 
     @property
     def _host(self) -> str:
@@ -106,9 +108,12 @@ class SshBackend:
         spec = {"command": client, "control": client, "quote": True, "workdir": str(workdir)}
         return (sys.executable, "-I", "-S", relay.__file__, json.dumps(spec))
 
+    async def _run(self, words: Sequence[str], data: bytes = b"") -> Completed:
+        return await run_program(words, data, environment=self._environment)
+
     async def run(self, context: ToolContext, words: Sequence[str], data: bytes = b"") -> Completed:
         await self.prepare(context)
-        done = await run_program([*self._client(), shlex.join(words)], data)
+        done = await self._run([*self._client(), shlex.join(words)], data)
         if done.code == FAILED:
             raise Unavailable(f"the connection to {self._settings.host} failed: {done.errors}")
         return done
