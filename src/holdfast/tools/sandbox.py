@@ -4,7 +4,7 @@ Files, network and user are otherwise the same. In the sandbox the home is an em
 own directories, a store outside the home is an empty file, and a command cannot inspect processes outside its sandbox,
 whose `/proc/PID/root` would bypass it. For a user other than root a user namespace ensures this, and the command still
 sees and can signal all processes. Root needs a PID namespace, in which only the processes of the command itself are
-visible. No program in the sandbox can gain privileges, sudo included.
+visible, and the settings of the kernel are read-only. No program in the sandbox can gain privileges, sudo included.
 """
 
 import logging
@@ -27,6 +27,12 @@ Mode = Literal["auto", "off", "required"]
 Mount = tuple[str, ...]
 """An option of bwrap that mounts something: its last word is the place in the sandbox."""
 PROBE_SECONDS = 10.0
+KERNEL_FILES = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs", "/proc/acpi", "/proc/scsi", "/proc/mtrr", "/sys")
+KERNEL_MOUNTS: tuple[Mount, ...] = tuple(("--ro-bind-try", path, path) for path in KERNEL_FILES)
+"""Settings of the kernel, which root could change without any capability: some name a program that runs outside the sandbox.
+
+bwrap leaves `/proc/sys` writable if root starts it: for root the directory is not writable, though its files are.
+"""
 KEPT_CAPABILITIES = {
     "CAP_CHOWN": 0,
     "CAP_DAC_OVERRIDE": 1,
@@ -73,8 +79,9 @@ class Sandbox(msgspec.Struct, frozen=True):
 
     def _sandbox_options(self, program: str) -> list[str]:
         words = [program, "--dev-bind", "/", "/"]
-        words += ["--unshare-pid", "--proc", "/proc", *drop_privileges()] if os.geteuid() == 0 else drop_privileges()
-        return words + self.hiding_options()
+        if os.geteuid() == 0:
+            words += ["--unshare-pid", "--proc", "/proc", *(word for mount in KERNEL_MOUNTS for word in mount)]
+        return [*words, *drop_privileges(), *self.hiding_options()]
 
     def hiding_options(self) -> list[str]:
         return [word for mount in self.hiding_mounts() for word in mount]

@@ -135,10 +135,10 @@ def make_backend(
 ) -> TerminalBackend:
     match name:
         case "local":
-            return LocalBackend(open_sandbox("required", home, os.environ))
+            return LocalBackend(open_sandbox("required", home, ENVIRONMENT))
         case "bubblewrap":
             given = BubblewrapSettings(**settings)  # type: ignore[arg-type]
-            return BubblewrapBackend(open_sandbox("required", home, os.environ), given, home.parent / "user")
+            return BubblewrapBackend(open_sandbox("required", home, ENVIRONMENT), given, home.parent / "user")
         case "container":
             engine = request.getfixturevalue("podman")
             request.addfinalizer(engine.remove_all)

@@ -14,7 +14,7 @@ from holdfast.settings import BubblewrapSettings
 from holdfast.store import durable_file
 from holdfast.tools.backends.port import Completed, run_program
 from holdfast.tools.backends.secret_paths import find_secret_files, find_secret_folders
-from holdfast.tools.sandbox import Mount, Sandbox, drop_privileges
+from holdfast.tools.sandbox import KERNEL_MOUNTS, Mount, Sandbox, drop_privileges
 
 RUNTIME_FOLDERS = ("/run", "/var/run")
 """Directories with the sockets of services, such as container engines."""
@@ -73,6 +73,7 @@ class BubblewrapBackend:
             ("--ro-bind", "/", "/"),
             ("--dev", "/dev"),
             ("--proc", "/proc"),
+            *KERNEL_MOUNTS,
             *self._hidden(),
             *self._sandbox.hiding_mounts(),
             ("--bind", tmp, str(PRIVATE_TMP)),
