@@ -28,14 +28,26 @@ SHELL_SIGNALS = 128
 SIGNALS = ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "CONT")
 SHELL = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$1"; else exec sh -c "$1"; fi'
 CONTROL = """
+marker=$1
 send() {
-  for file in $(grep -lzxF -e "$2" /proc/[0-9]*/environ); do file=${file#/proc/}; kill -s "$1" "${file%/environ}"; done 2>/dev/null
+  for file in $(grep -lzxF -e "$marker" /proc/[0-9]*/environ); do file=${file#/proc/}; kill -s "$1" "${file%/environ}"; done 2>/dev/null
 }
+scan() {
+  for file in /proc/[0-9]*/environ; do
+    while IFS= read -r line || [ -n "$line" ]; do
+      case $line in *"$marker"*) file=${file#/proc/}; kill -s "$1" "${file%/environ}"; break ;; esac
+    done <"$file"
+  done 2>/dev/null
+}
+trap 'scan STOP; scan STOP; scan KILL' EXIT
 echo ready
 while read -r word; do
-  case $word in end) exit ;; *) send "$word" "$1" ;; esac
+  case $word in end) trap - EXIT; exit ;; *) send "$word" ;; esac
 done
-for try in 1 2 3 4 5; do send KILL "$1"; sleep 1; done
+for try in 1 2 3 4 5; do send KILL; sleep 1; done
+"""
+"""`scan` does what `send` does, slower, without starting a program: after a fork bomb none can be started, and the shell
+ends when it tries. Stopped programs do not start others, so none is left when they are killed.
 """
 
 
