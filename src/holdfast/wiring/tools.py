@@ -107,7 +107,6 @@ async def open_tools(
     process = ProcessTool(registry, database, home=settings.home)
     # A page takes at most a tenth of the window, so that it fits into an almost full context.
     recall = RecallTool(database, min(PAGE_CHARS, window * BYTES_PER_TOKEN // 10))
-    send_file = SendFileTool(database, home=settings.home)
     terminal, home = settings.terminal, settings.home
     containers = ContainerBackend(
         database,
@@ -134,6 +133,7 @@ async def open_tools(
         recording=foreground.recording,
         backends=backends,
     )
+    send_file = SendFileTool(database, home=settings.home, backends=backends)
     async with (
         _open_image_tools(database, settings) as image_tools,
         _open_mcp_tools(settings) as mcp_tools,

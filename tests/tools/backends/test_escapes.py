@@ -21,6 +21,9 @@ import psutil
 import pytest
 
 from holdfast.model.errors import Unavailable
+from holdfast.store.repos import outbox
+from holdfast.tools.backends.registry import Backends
+from holdfast.tools.send_file import SendFileTool
 from tests.tools.backends.conftest import SECRET, Terminal, eventually
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -74,7 +77,9 @@ def outside() -> Iterator[Path]:
 async def attack(terminal: Terminal, script: str, *words: object) -> str:
     """Run a shell script in the backend; `$1` and so on are the words. Returns all that it printed."""
     await terminal.backend.prepare(terminal.context)
-    done = await terminal.backend.run(terminal.context, ["sh", "-c", script, "sh", *map(str, words)])
+    here = str(terminal.backend.workdir(terminal.context))
+    command = ["sh", "-c", f'cd -- "$0" || exit\n{script}', here, *map(str, words)]
+    done = await terminal.backend.run(terminal.context, command)
     return done.output.decode("utf-8", "replace") + done.errors
 
 
@@ -410,6 +415,20 @@ async def test_file_tools_are_not_led_outside_by_a_link_that_appears_during_the_
 
     assert (home / "api-key").read_text() == SECRET
     assert not (home / "new").exists()
+
+
+async def test_a_file_that_is_sent_is_read_inside_the_backend(new_terminal, database, clock, home, outside):
+    container = await new_terminal("container")
+    await database.write(outbox.add_reply_address, "hf-1", "turn-1", outbox.Address("telegram", "42"), at=clock.now())
+    tool = SendFileTool(database, home=home, backends=Backends([container.backend]))
+    await attack(container, 'echo mine >plan; ln -s "$1"/private link', outside)
+
+    sent = await tool.run({"path": "plan"}, container.context)
+    refused = [await tool.run({"path": path}, container.context) for path in ("link", f"{outside}/private")]
+
+    assert sent.ok, sent
+    assert [one.read_text() for one in container.context.files.rglob("sent/*/*")] == ["mine\n"]
+    assert [one.ok for one in refused] == [False, False]
 
 
 async def test_a_link_in_the_private_tmp_does_not_make_bubblewrap_create_directories_outside(new_terminal, outside):
