@@ -1,4 +1,4 @@
-"""The port that every terminal backend implements. `tests/contract/test_terminal_backend.py` has a test for each sentence."""
+"""The port that every terminal backend implements. `tests/tools/backends/test_contract.py` has a test for each sentence."""
 
 import asyncio
 import contextlib
