@@ -7,7 +7,7 @@ contains the id of the session, so an engine never has two for one session:
 |---|---|
 | recorded, running | used |
 | recorded, stopped | started, and recorded as restarted: programs and files in memory are gone |
-| recorded, but it does not exist or is on another machine | recorded as lost; a new one is created |
+| recorded, but it does not exist, is on another machine, or its start was cut off | recorded as lost; a new one is created |
 | recorded with other settings | removed; a new one is created |
 | not recorded, but one with its name and settings exists | recorded: a worker died after creating it |
 | recorded as lost or removed, but it exists | removed; a new one is created |
@@ -54,6 +54,8 @@ EMPTY = "empty"
 """The folder in the home with empty directories, which hide others in containers."""
 NAME_TRIES, NAME_SECONDS = 10, 0.5
 """How often and how long to wait for a container whose name the engine has reserved."""
+HALF_STARTED = "ID already exists"
+"""What runc and crun answer if a start was cut off: they know the container, and the engine does not know that."""
 STOPPED = "it had stopped; programs that ran in it and files in memory are gone"
 
 
@@ -128,7 +130,20 @@ class ContainerBackend:
             return False
         if not found[0].is_running:
             await self._database.write(containers.record_restart, current, STOPPED, at=at)
+            return await self._start_again(engine, current)
+        return True
+
+    async def _start_again(self, engine: ContainerEngine, current: Container) -> bool:
+        """Start a container that had stopped. False if it was lost, because the engine was killed while it started it."""
+        try:
             await engine.start(current.id)
+        except Unavailable as e:
+            if HALF_STARTED not in str(e):
+                raise
+            reason = "the engine was killed while it started it"
+            await self._database.write(containers.record_loss, current, reason, at=self._clock.now())
+            await engine.remove(current.id)
+            return False
         return True
 
     async def _create(
