@@ -52,7 +52,7 @@ class Storm:
                 self.counts["kills"] += 1
             engines = [one for one in psutil.Process(worker.pid).children() if one.name() == "podman"]
             worker.kill()
-            if self._choice.random() < 0.4:  # as in a power cut
+            if sampling.SOAK and self._choice.random() < 0.4:  # as in a power cut
                 for engine in engines:
                     self.counts["engine commands killed"] += engine.is_running()
                     engine.kill()
