@@ -62,13 +62,14 @@ class Storm:
         self._disturb()
 
     def _disturb(self) -> None:
+        # A command of the killed worker may still remove one of them.
         for container in self._podman.containers():
             kind = self._choice.random()
             if kind < 0.1:
-                self._podman.run("stop", "--time", "0", container)
+                self._podman.run("stop", "--time", "0", container, is_gone_allowed=True)
                 self.counts["stopped by others"] += 1
             elif kind < 0.2:
-                self._podman.run("rm", "--force", "--time", "0", container)
+                self._podman.run("rm", "--force", "--time", "0", container, is_gone_allowed=True)
                 self.counts["removed by others"] += 1
 
     async def settle(self) -> None:
