@@ -14,6 +14,8 @@ from holdfast.model.session import standing
 from holdfast.model.tool import ToolContext
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
+from holdfast.tools.backends.files import BackendFiles
+from holdfast.tools.backends.port import TerminalBackend
 from holdfast.tools.home_guard import check_read, open_checked
 from holdfast.tools.paths import stat_file
 
@@ -64,6 +66,15 @@ def load_file(named: str, context: ToolContext, home: Path | None) -> ImageConte
     stat_file(path)
     with open_checked(named, context, home) as file:
         return _checked(_read(file, str(path)), str(path), path.name)
+
+
+async def load_from(backend: TerminalBackend, named: str, context: ToolContext, home: Path | None) -> ImageContent:
+    """As `load_file`, of a file that a program in the backend reads: the session may have no access to it here."""
+    files = BackendFiles(backend, context)
+    path, size = await files.locate(named, lambda: check_read(named, context, home))
+    if size > MAX_BYTES:
+        raise Invalid(f"{path} has more than {MAX_BYTES:,} bytes")
+    return _checked(await files.read(path, MAX_BYTES), str(path), path.name)
 
 
 def check_mask(mask: ImageContent, first: ImageContent) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.model.errors import BadReply, Invalid, ProviderFailed, Unreachable
+from holdfast.model.errors import BadReply, Invalid, ProviderFailed, Unavailable, Unreachable
 from holdfast.model.finding import Finding
 from holdfast.model.image_format import EXTENSIONS, image_size
 from holdfast.model.image_service import ImageContent, ImageRequest, ImageService
@@ -20,8 +20,9 @@ from holdfast.model.message import Content, Image, Text
 from holdfast.model.tool import ToolContext, ToolOutput
 from holdfast.store import durable_file
 from holdfast.store.database import Database
+from holdfast.tools.backends.registry import Backends, only_local
 from holdfast.tools.home_guard import find_read_risks
-from holdfast.tools.image_inputs import check_mask, is_attached, list_attached, load_attached, load_file
+from holdfast.tools.image_inputs import check_mask, is_attached, list_attached, load_attached, load_file, load_from
 from holdfast.tools.spec import load_spec
 
 MAX_PROMPT = 32_000
@@ -73,7 +74,10 @@ class MakeImageTool:
         ("prompt",),
     )
 
-    def __init__(self, database: Database, service: ImageService, *, home: Path | None = None) -> None:
+    def __init__(
+        self, database: Database, service: ImageService, *, home: Path | None = None, backends: Backends | None = None
+    ) -> None:
+        self._backends = backends or only_local()
         self._database = database
         self._service = service
         self._home = home
@@ -90,7 +94,7 @@ class MakeImageTool:
             return await asyncio.to_thread(_save_all, made, context.files)
         except (Unreachable, BadReply) as e:
             return ToolOutput.say(f"{e}. {MAY_COST}", ok=False)
-        except (Invalid, ProviderFailed) as e:
+        except (Invalid, ProviderFailed, Unavailable) as e:
             return ToolOutput.say(str(e), ok=False)
         except OSError as e:
             return ToolOutput.say(f"an image could not be read or saved: {e.strerror}", ok=False)
@@ -101,17 +105,19 @@ class MakeImageTool:
         needs_log = any(map(is_attached, (*parsed.inputs, parsed.mask)))
         attached = await self._database.read(list_attached, context.session_id) if needs_log else ()
 
-        def load(name: str) -> ImageContent:
-            return load_attached(name, attached) if is_attached(name) else load_file(name, context, self._home)
+        inputs = [await self._load(name, attached, context) for name in parsed.inputs]
+        mask = await self._load(parsed.mask, attached, context) if parsed.mask else None
+        if mask is not None:
+            check_mask(mask, inputs[0])
+        return ImageRequest(prompt=parsed.prompt, inputs=tuple(inputs), mask=mask, size=parsed.size, count=parsed.count)
 
-        def load_all() -> ImageRequest:
-            inputs = tuple(map(load, parsed.inputs))
-            mask = load(parsed.mask) if parsed.mask else None
-            if mask is not None:
-                check_mask(mask, inputs[0])
-            return ImageRequest(prompt=parsed.prompt, inputs=inputs, mask=mask, size=parsed.size, count=parsed.count)
-
-        return await asyncio.to_thread(load_all)
+    async def _load(self, name: str, attached: tuple[str, ...], context: ToolContext) -> ImageContent:
+        if is_attached(name):
+            return await asyncio.to_thread(load_attached, name, attached)
+        backend = self._backends.of(context)
+        if not backend.is_direct:
+            return await load_from(backend, name, context, self._home)
+        return await asyncio.to_thread(load_file, name, context, self._home)
 
 
 def _ignore(text: str) -> None:

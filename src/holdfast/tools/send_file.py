@@ -69,12 +69,7 @@ class SendFileTool:
     async def _copy_from(self, backend: TerminalBackend, parsed: SendFileArguments, context: ToolContext) -> ToolOutput:
         """As `_copy`, of a file that a program in the backend reads: the session may have no access to it here."""
         files = BackendFiles(backend, context)
-        path = await files.resolve(parsed.path)
-        if backend.shares_files:
-            await asyncio.to_thread(check_read, parsed.path, context, self._home)
-        kind, size = await files.stat(path)
-        if kind != "file":
-            raise Invalid(f"{path} does not exist" if kind == "missing" else f"{path} is not a regular file")
+        path, size = await files.locate(parsed.path, lambda: check_read(parsed.path, context, self._home))
         _check_size(path, size)
         data = await files.read(path, MAX_BYTES)
         return await asyncio.to_thread(lambda: _save(BytesIO(data), path.name, len(data), context))

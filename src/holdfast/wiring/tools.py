@@ -135,7 +135,7 @@ async def open_tools(
     )
     send_file = SendFileTool(database, home=settings.home, backends=backends)
     async with (
-        _open_image_tools(database, settings) as image_tools,
+        _open_image_tools(database, settings, backends) as image_tools,
         _open_mcp_tools(settings) as mcp_tools,
     ):
         toolbox = Toolbox([*own, process, recall, send_file, *image_tools, *mcp_tools])
@@ -143,7 +143,7 @@ async def open_tools(
 
 
 @asynccontextmanager
-async def _open_image_tools(database: Database, settings: Settings) -> AsyncIterator[list[Tool]]:
+async def _open_image_tools(database: Database, settings: Settings, backends: Backends) -> AsyncIterator[list[Tool]]:
     """Open the tool that makes images, if a service for it is configured."""
     access = settings.image_access()
     if access is None:
@@ -159,7 +159,7 @@ async def _open_image_tools(database: Database, settings: Settings) -> AsyncIter
         timeout_seconds=settings.images.timeout_seconds,
     )
     try:
-        yield [MakeImageTool(database, service, home=settings.home)]
+        yield [MakeImageTool(database, service, home=settings.home, backends=backends)]
     finally:
         await service.close()
 

@@ -5,7 +5,10 @@ import re
 
 import pytest
 
+from holdfast.model.message import text_of
 from holdfast.store.repos import processes
+from holdfast.tools.backends.registry import Backends
+from holdfast.tools.make_image import MakeImageTool
 from tests.tools.backends.conftest import SECRET, Terminal, eventually
 
 pytestmark = pytest.mark.process
@@ -160,3 +163,23 @@ async def runs(terminal: Terminal, *words: str) -> bool:
 
 async def is_gone(terminal: Terminal, *words: str) -> bool:
     return await terminal.count(*words) == 0
+
+
+async def test_an_image_to_edit_is_read_where_commands_run(terminal, database):
+    await terminal.run("printf 'not an image' >note.png")
+    tool = MakeImageTool(database, NoService(), home=None, backends=Backends([terminal.backend]))
+
+    output = await tool.run({"prompt": "brighter", "inputs": ["note.png"]}, terminal.context)
+
+    assert not output.ok
+    assert (
+        text_of(output.parts)
+        == f"{terminal.backend.workdir(terminal.context)}/note.png is not a PNG, JPEG or WebP image"
+    )
+
+
+class NoService:
+    """A service that must not be asked."""
+
+    async def make(self, request, report):
+        raise AssertionError("an invalid input was sent")

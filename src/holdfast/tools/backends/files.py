@@ -3,7 +3,9 @@
 The scripts get paths as arguments, never as part of their text.
 """
 
+import asyncio
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -44,6 +46,16 @@ class BackendFiles:
             home = await self._run(["sh", "-c", 'printf %s "$HOME"'], named)
             return Path(home.decode("utf-8", "surrogateescape")) / named[2:]
         return self._backend.workdir(self._context) / named
+
+    async def locate(self, named: str, check: Callable[[], object]) -> tuple[Path, int]:
+        """The path and size of a regular file. `check` refuses a path if it names a file of this machine. Raises Invalid."""
+        path = await self.resolve(named)
+        if self._backend.shares_files:
+            await asyncio.to_thread(check)
+        kind, size = await self.stat(path)
+        if kind != "file":
+            raise Invalid(f"{path} does not exist" if kind == "missing" else f"{path} is not a regular file")
+        return path, size
 
     async def stat(self, path: Path) -> tuple[FileKind, int]:
         """What is there, and the size of a file."""
