@@ -44,6 +44,7 @@ from holdfast.store.database import Database
 from holdfast.store.repos import workers
 from holdfast.store.server_clock import READ_SECONDS, LocalClock, ServerClock, open_clock
 from holdfast.supervisor import BackgroundTask, Supervisor
+from holdfast.tools.backends import private_tmp
 from holdfast.tools.backends.container import ContainerBackend
 from holdfast.wiring.tools import SessionTools, open_tools, session_terminal, tool_call_settings
 
@@ -162,7 +163,11 @@ def _build_engine(
         titles=Titles(services, models.ask, _titled_by_first_words) if settings.agent.titles else None,
         processes=registry,
         explain=explain_settings(settings, services.clock, tz, has_bubblewrap=tools.has_bubblewrap),
-        sweep_steps=(_refresh_processes(registry), _remove_containers(tools.containers), resets.sweep),
+        sweep_steps=(
+            _refresh_processes(registry),
+            _clean_terminals(services.database, tools.containers, settings.home),
+            resets.sweep,
+        ),
         compaction=partial(compaction_settings, settings, models),
         leaves_queue=leaves_queue,
     )
@@ -270,10 +275,14 @@ def _refresh_processes(registry: ProcessRegistry) -> SweepStep:
     return chore
 
 
-def _remove_containers(containers: ContainerBackend) -> SweepStep:
-    """Return the sweep step that removes containers no session needs. An engine that does not work is logged."""
+def _clean_terminals(database: Database, containers: ContainerBackend, home: Path) -> SweepStep:
+    """Return the sweep step that removes the containers and temporary files that no session needs. Failures are logged."""
 
     async def chore() -> list[SweepAction]:
+        try:
+            await private_tmp.remove_unused(home, database)
+        except OSError as e:
+            logger.warning("cannot remove the temporary files of an ended session: %s", e)
         try:
             done = await containers.remove_unused()
         except Unavailable as e:

@@ -13,6 +13,7 @@ from holdfast.model.tool import ToolContext
 from holdfast.settings import BubblewrapSettings
 from holdfast.store import durable_file
 from holdfast.tools.backends.port import Completed, run_program
+from holdfast.tools.backends.private_tmp import private_tmp
 from holdfast.tools.backends.secret_paths import find_secret_files, find_secret_folders
 from holdfast.tools.sandbox import KERNEL_MOUNTS, Mount, Sandbox, drop_privileges
 
@@ -22,8 +23,6 @@ RESOLVER = "/run/systemd/resolve"
 """Where `/etc/resolv.conf` may point to."""
 CAPABILITIES = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID")
 """What root keeps: access to files. Not the configuration of the network, which is the machine's unless it is off."""
-TMP = "tmp"
-"""The directory in the home with the private `/tmp` of each session."""
 PRIVATE_TMP = Path("/tmp")  # noqa: S108 - in the sandbox
 
 
@@ -41,12 +40,12 @@ class BubblewrapBackend:
         if self._sandbox.program is None:
             raise Unavailable(f"the terminal backend is bubblewrap, but {self._sandbox.reason}")
         try:
-            durable_file.make_folders(self.private_tmp(context), mode=0o700)
+            durable_file.make_folders(self._tmp(context), mode=0o700)
         except OSError as e:
             raise Unavailable(f"the private /tmp of the session cannot be created: {e.strerror}") from e
 
-    def private_tmp(self, context: ToolContext) -> Path:
-        return self._sandbox.home / TMP / context.session_id
+    def _tmp(self, context: ToolContext) -> Path:
+        return private_tmp(self._sandbox.home, context.session_id)
 
     def workdir(self, context: ToolContext) -> Path:
         return context.workdir
@@ -54,7 +53,7 @@ class BubblewrapBackend:
     def prefix(self, context: ToolContext, workdir: Path, *, background: bool) -> tuple[str, ...]:
         assert self._sandbox.program is not None, "prepare has checked it"
         mounts = self._mounts(context)
-        _check_mount_points(self.private_tmp(context), (Path(mount[-1]) for mount in mounts))
+        _check_mount_points(self._tmp(context), (Path(mount[-1]) for mount in mounts))
         return (
             self._sandbox.program,
             *("--unshare-pid", "--unshare-ipc"),
@@ -67,7 +66,7 @@ class BubblewrapBackend:
     def _mounts(self, context: ToolContext) -> list[Mount]:
         """A directory comes before those in it, so the mount with the longest path decides what is seen and changed."""
         # Real paths: bwrap cannot mount over a link.
-        tmp, files = os.path.realpath(self.private_tmp(context)), os.path.realpath(context.files)
+        tmp, files = os.path.realpath(self._tmp(context)), os.path.realpath(context.files)
         own = [os.path.realpath(path) for path in (*self._settings.writable, str(context.workdir))]
         mounts: list[Mount] = [
             ("--ro-bind", "/", "/"),
@@ -96,7 +95,7 @@ class BubblewrapBackend:
         return await run_program(command, data, environment=self._sandbox.environment)
 
 
-def _check_mount_points(private_tmp: Path, targets: Iterable[Path]) -> None:
+def _check_mount_points(tmp: Path, targets: Iterable[Path]) -> None:
     """Raises Unavailable if a command made a link on the way to a mount point in its `/tmp`.
 
     bwrap follows such a link when it creates the mount point, also to directories outside the sandbox.
@@ -104,7 +103,7 @@ def _check_mount_points(private_tmp: Path, targets: Iterable[Path]) -> None:
     for target in targets:
         if target == PRIVATE_TMP or not target.is_relative_to(PRIVATE_TMP):
             continue
-        path = private_tmp
+        path = tmp
         for name in target.relative_to(PRIVATE_TMP).parts:
             path /= name
             if path.is_symlink():
