@@ -11,6 +11,7 @@ killed or the connection is lost, it kills them all. So nothing that a relay sta
 needs `sh`, `grep` and /proc. This module uses only the standard library, because the package may be upgraded while it runs.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -25,6 +26,8 @@ CLIENT = "relay"
 CANNOT_RUN = 125
 """The exit code if the engine or the connection fails, as of Docker and Podman."""
 SHELL_SIGNALS = 128
+LOST_SECONDS = 5
+"""How long a client may continue after the other one has ended."""
 SIGNALS = ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "CONT")
 SHELL = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$1"; else exec sh -c "$1"; fi'
 CONTROL = """
@@ -83,17 +86,40 @@ def main() -> int:
         words_of(spec, "command", words, token), env=environment, start_new_session=True
     )
 
-    def forward(number: int, frame: object) -> None:
-        os.write(commands, f"{signal.Signals(number).name[3:]}\n".encode())
+    def send(text: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the container or the connection is gone
+            os.write(commands, text.encode())
 
     for name in SIGNALS:
-        signal.signal(getattr(signal, f"SIG{name}"), forward)
-    code = command.wait()
+        signal.signal(getattr(signal, f"SIG{name}"), lambda number, _: send(f"{signal.Signals(number).name[3:]}\n"))
+    code = wait_for_command(command, control)
     # What the command left running ends with it.
-    os.write(commands, b"KILL\nend\n")
+    send("KILL\nend\n")
     control.stdin.close()
-    control.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        control.wait(LOST_SECONDS)
+    control.kill()
     return code if code >= 0 else SHELL_SIGNALS - code
+
+
+def wait_for_command(command: "subprocess.Popen[bytes]", control: "subprocess.Popen[bytes]") -> int:
+    """The exit code of the command.
+
+    If the control client ends first, the container or the connection is gone. A client may then wait for ever, so it is killed.
+    """
+
+    def give_up(number: int, frame: object) -> None:
+        os.write(2, b"\n[the container or the connection was lost]\n")
+        os.killpg(command.pid, signal.SIGKILL)  # it leads a session of its own
+
+    signal.signal(signal.SIGALRM, give_up)
+    while True:
+        pid, status = os.wait()
+        if pid == command.pid:
+            signal.alarm(0)
+            return os.waitstatus_to_exitcode(status)
+        if pid == control.pid:
+            signal.alarm(LOST_SECONDS)
 
 
 if __name__ == "__main__":
