@@ -29,7 +29,7 @@ help: ## list the targets
 run: .venv/ready-run ## open a chat, with the embedded model unless a key is set
 	@$(BIN)/holdfast
 
-test: .venv/ready-clients ## the tests of every promise, with some of the kill points: about 13 minutes on two cores
+test: .venv/ready-clients ## the tests of every promise, with some of the kill points: about 10 minutes on two cores
 	@scripts/system-packages
 	$(COMPILE)
 	$(RAM_DISK) $(PYTEST) $(WAITING)
