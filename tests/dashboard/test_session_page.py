@@ -341,6 +341,9 @@ def test_the_state_is_explained(page: Page, server: Server) -> None:
 
     expect(page.locator("#explanation dd").first).to_have_text("waiting")
     expect(page.locator("#explanation")).to_contain_text("Context")
+    expect(page.locator("#explanation dt", has_text="Terminal").locator("xpath=following-sibling::dd[1]")).to_have_text(
+        "local"
+    )
     click_action(page, "End", confirm=True)
     expect(page.locator("#explanation dd").first).to_have_text("ended")
 

@@ -40,18 +40,19 @@ async def open_pipe() -> AsyncIterator[tuple[BinaryIO, asyncio.StreamReader]]:
 async def start(
     command: Sequence[str],
     *,
-    workdir: Path,
+    workdir: Path | None = None,
     output: BinaryIO,
     errors: BinaryIO,
     environment: Mapping[str, str] | None = None,
+    stdin: int = DEVNULL,
 ) -> Process:
-    """Run a program as the leader of a new process group, without input. A cancelled start leaves no process running."""
+    """Run a program as the leader of a new process group. A cancelled start leaves no process running."""
     started: list[Process] = []
 
     async def spawn() -> None:
         process = await asyncio.create_subprocess_exec(
             *command,
-            stdin=DEVNULL,
+            stdin=stdin,
             stdout=output,
             stderr=errors,
             cwd=workdir,

@@ -6,15 +6,15 @@ import signal
 from asyncio.subprocess import PIPE
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import msgspec
 
 from holdfast.model.errors import Unavailable
 from holdfast.model.tool import ToolContext
 from holdfast.processes.process_dir import LaunchPlan
-from holdfast.tasks import run_all, run_to_completion
-from holdfast.tools.subprocesses import CHUNK_BYTES, open_pipe, signal_group
+from holdfast.tasks import run_all
+from holdfast.tools.subprocesses import CHUNK_BYTES, open_pipe, signal_group, start
 
 RUN_SECONDS = 60.0
 """The time limit of one file operation."""
@@ -69,7 +69,11 @@ async def run_program(
     """
     # Not the pipes of asyncio: with them, waiting for the program also waits for every holder of its output.
     async with open_pipe() as (output, output_reader), open_pipe() as (errors, error_reader):
-        process = await _spawn(words, output, errors, environment)
+        try:
+            with output, errors:
+                process = await start(words, output=output, errors=errors, environment=environment, stdin=PIPE)
+        except OSError as e:
+            raise Unavailable(f"{words[0]} cannot be run: {e.strerror}") from e
         try:
             async with asyncio.timeout(seconds):
                 texts = await run_all(_feed(process, data), _read(output_reader), _read(error_reader))
@@ -82,30 +86,6 @@ async def run_program(
     code = process.returncode
     assert code is not None, "it has ended"
     return Completed(code, texts[1], texts[2].decode("utf-8", "replace").strip())
-
-
-async def _spawn(
-    words: Sequence[str], output: BinaryIO, errors: BinaryIO, environment: Mapping[str, str]
-) -> asyncio.subprocess.Process:
-    """Start a program. A cancelled start leaves no process running."""
-    started: list[asyncio.subprocess.Process] = []
-
-    async def spawn() -> None:
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=PIPE, stdout=output, stderr=errors, start_new_session=True, env=environment
-        )
-        started.append(process)
-
-    try:
-        with output, errors:
-            await run_to_completion(spawn())
-    except asyncio.CancelledError:
-        for process in started:
-            await _kill(process)
-        raise
-    except OSError as e:
-        raise Unavailable(f"{words[0]} cannot be run: {e.strerror}") from e
-    return started[0]
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
