@@ -13,6 +13,7 @@ from holdfast.model.approval import Proposal
 from holdfast.model.entry import decode, encode, link
 from holdfast.model.event import KIND_OF, KINDS, ClientTool, RequestOptions, Usage
 from holdfast.model.finding import Finding
+from holdfast.model.plan import PlanItem
 
 TEXT = (Path(__file__).parent.parent / "docs" / "events.md").read_text("utf-8")
 PARTS = {msgspec.inspect.type_info(part).tag: part for part in get_args(message.Part)}
@@ -105,6 +106,7 @@ def test_content_parts_are_named() -> None:
         ("Client tools", ClientTool),
         ("Proposals", Proposal),
         ("Findings", Finding),
+        ("Plan items", PlanItem),
     ],
 )
 def test_shared_fields_are_those_of_the_code(title: str, cls: type) -> None:

@@ -69,6 +69,16 @@ def test_a_session_is_started_from_the_list(page: Page, server: Server) -> None:
     expect(page.locator(REPLIES)).to_have_count(1)
 
 
+def test_the_plan_is_shown_live_and_the_current_step_in_the_header(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/s/{start(server, 'hello', server.model('tools'))}")
+    items = '[{"content": "Dig", "status": "completed"}, {"content": "<b>Plant</b>", "status": "in_progress"}]'
+    page.fill("#message-text", f'use tool todo {{"items": {items}}}')
+    page.press("#message-text", "Enter")
+
+    expect(page.locator(".item.plan li")).to_have_text([re.compile("Dig"), re.compile("<b>Plant</b>")])
+    expect(page.locator("#head .plan-line")).to_have_text(re.compile("1 of 2 completed.*<b>Plant</b>"))
+
+
 def test_a_tool_call_is_folded_and_opens(page: Page, server: Server) -> None:
     name = start(server, 'use tool terminal {"command": "echo seen"}', server.model("tools"))
     page.goto(f"{server.url}/ui/s/{name}")

@@ -28,7 +28,7 @@ from holdfast.model.session import Session
 from holdfast.model.text import parse_decimal
 from holdfast.store import session_files
 from holdfast.store.database import Transaction
-from holdfast.store.repos import approvals, input_queue, log
+from holdfast.store.repos import approvals, input_queue, log, plans
 from holdfast.store.repos import sessions as stored
 from holdfast.store.repos.input_queue import Input
 
@@ -81,13 +81,14 @@ def _parse_int(request: Request, name: str, default: int) -> int:
 
 
 async def load_details(context: DashboardContext, session: Session) -> dict[str, Any]:
-    """Questions, queued messages and processes, shown beside the conversation."""
+    """Questions, queued messages, processes and the plan, shown beside the conversation."""
     questions = await context.database.read(approvals.list_unanswered, session.id)
     processes = await list_running(context.database, context.engine.processes, session.id)
     return {
         "questions": questions,
         "queued": await load_queue(context, session.id),
         "processes": processes,
+        "plan": await context.database.read(plans.current, session.id),
         "now": context.now,
     }
 

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 import holdfast
 from holdfast.dashboard import markdown
 from holdfast.dashboard.auth import BrowserLogin
+from holdfast.model.plan import progress
 from holdfast.model.process import duration
 from holdfast.model.sanitize import visible
 from holdfast.model.times import iso, moment
@@ -60,6 +61,7 @@ def environment() -> Environment:
         "size": format_size,
         "name": lambda text: str(text).partition("#")[0],
         "seconds": format_seconds,
+        "progress": progress,
     }
     found.tests["long"] = lambda text: LONG_WORD.search(text) is not None
     found.globals |= {"NAV": NAV, "version": holdfast.__version__}

@@ -16,6 +16,7 @@ from holdfast.model.event import (
     Imported,
     ModelChanged,
     ModelSaid,
+    PlanChanged,
     ProcessStarted,
     Recovered,
     Rewound,
@@ -28,6 +29,7 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.message import File, Image, Part, Reasoning, Text, ToolCall
+from holdfast.model.plan import PlanItem, progress
 from holdfast.model.text import counted
 from holdfast.model.turn import FORKED
 
@@ -68,6 +70,7 @@ class PageItem(msgspec.Struct):
     call_id: str = ""
     arguments: str = ""
     result_seq: int = 0
+    steps: list[PlanItem] = []
 
 
 class PageTranscript:
@@ -118,6 +121,10 @@ class PageTranscript:
                 return [*self._close_questions(event.turn_id), *self._end_turn(entry, event)]
             case Compacted():
                 return [self._add_compaction(entry, event)]
+            case PlanChanged():
+                item = self._make_item(entry, "plan", label="Plan" if event.items else "Plan removed")
+                item.steps, item.detail = list(event.items), progress(event.items) if event.items else ""
+                return [item]
             case Rewound():
                 return [*self._mark_undone(event.to_seq), self._add_note(entry)]
             case TurnStarted():

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.model.approval import Proposal, Scope
 from holdfast.model.message import Content, Outcome, Part
+from holdfast.model.plan import PlanItem
 
 Source = Literal["chat", "run", "api", "gateway", "cron", "batch", "library", "import"]
 EndReason = Literal[
@@ -199,6 +200,8 @@ class Compacted(_Fact, frozen=True):
     refused_tokens: int = 0
     reason: str = ""
     """Why some models could not write the summary."""
+    plan: tuple[PlanItem, ...] = ()
+    """The session's plan at `upto_seq`; it is shown after the summary."""
 
 
 class CompactionFailed(_Fact, frozen=True):
@@ -469,6 +472,14 @@ class MetadataChanged(_Fact, frozen=True):
     metadata: dict[str, str] = {}
 
 
+class PlanChanged(_Fact, frozen=True):
+    """The model replaced the session's plan; without items there is none any more."""
+
+    turn_id: str
+    call_id: str
+    items: tuple[PlanItem, ...] = ()
+
+
 class Trashed(_Fact, frozen=True):
     reason: str = ""
 
@@ -525,6 +536,7 @@ Event = (
     | MessageUnpinned
     | MessageRemoved
     | MetadataChanged
+    | PlanChanged
 )
 
 KINDS: dict[str, type[Event]] = {
@@ -575,6 +587,7 @@ KINDS: dict[str, type[Event]] = {
     "message_unpinned": MessageUnpinned,
     "message_removed": MessageRemoved,
     "metadata_changed": MetadataChanged,
+    "plan_changed": PlanChanged,
 }
 KIND_OF: dict[type[Event], str] = {cls: kind for kind, cls in KINDS.items()}
 

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.model.finding import Finding
 from holdfast.model.message import Content, Message, Text
+from holdfast.model.plan import PlanItem
 from holdfast.model.provider import ToolSpec
 
 
@@ -92,6 +93,8 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
 
     parts: tuple[Content, ...]
     ok: bool = True
+    plan: tuple[PlanItem, ...] | None = None
+    """The session's new plan, which is committed together with the result; None if the call does not change it."""
 
     @classmethod
     def say(cls, text: str, *, ok: bool = True) -> "ToolOutput":

@@ -31,6 +31,7 @@ from holdfast.tools.process import ProcessTool
 from holdfast.tools.recall import PAGE_CHARS, RecallTool
 from holdfast.tools.sandbox import Sandbox, open_sandbox
 from holdfast.tools.send_file import SendFileTool
+from holdfast.tools.todo import TodoTool
 from holdfast.tools.toolbox import Toolbox
 from holdfast.wiring.workdir import session_workdir
 
@@ -138,7 +139,7 @@ async def open_tools(
         _open_image_tools(database, settings, backends) as image_tools,
         _open_mcp_tools(settings) as mcp_tools,
     ):
-        toolbox = Toolbox([*own, process, recall, send_file, *image_tools, *mcp_tools])
+        toolbox = Toolbox([*own, process, recall, TodoTool(), send_file, *image_tools, *mcp_tools])
         yield SessionTools(toolbox, containers, has_bubblewrap=sandbox.program is not None)
 
 

@@ -34,12 +34,21 @@ def test_the_api_and_the_command_show_the_same_session(server: Server, http: htt
     listed = http.get("/v1/sessions").json()["sessions"]
     shown = command(server, "sessions", "show", one)
 
-    assert [found for found in listed if found["id"] == one] == [http.get(f"/v1/sessions/{one}").json()]
+    assert [found | {"plan": []} for found in listed if found["id"] == one] == [http.get(f"/v1/sessions/{one}").json()]
     assert shown == http.get(f"/v1/sessions/{one}").json() | {
         "messages": http.get(f"/v1/sessions/{one}/messages").json()["messages"]
     }
     assert http.get("/v1/sessions/The first").json()["id"] == one
     assert http.get(f"/v1/sessions/{one[:20]}").json()["id"] == one
+
+
+def test_the_api_and_the_command_show_the_current_plan(server: Server, http: httpx.Client) -> None:
+    one = begin(http, model=server.model("tools"))
+    said(http, one, 'use tool todo {"items": [{"content": "Dig", "status": "in_progress"}]}')
+
+    plan = [{"content": "Dig", "status": "in_progress"}]
+    assert http.get(f"/v1/sessions/{one}").json()["plan"] == plan
+    assert command(server, "sessions", "show", one)["plan"] == plan
 
 
 def test_a_list_has_pages_and_filters(server: Server, http: httpx.Client) -> None:

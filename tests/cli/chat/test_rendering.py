@@ -27,12 +27,13 @@ from holdfast.cli.chat.output.markdown_stream import CONTINUED, MOST_LINES, Mark
 from holdfast.cli.chat.output.painter import Painter
 from holdfast.cli.chat.output.status_line import TokenUsage, status_line
 from holdfast.cli.chat.output.text_fit import call_line, shorten, wrap
-from holdfast.cli.chat.output.transcript import describe_notice
+from holdfast.cli.chat.output.transcript import TerminalTranscript, describe_notice
 from holdfast.cli.chat.prompts import OPEN_TURN, TerminalPrompt, is_message
 from holdfast.model.answer import Answer
 from holdfast.model.entry import Entry
-from holdfast.model.event import Compacted, ModelSaid, Usage
+from holdfast.model.event import Compacted, ModelSaid, PlanChanged, Usage
 from holdfast.model.message import ToolCall
+from holdfast.model.plan import PlanItem
 from holdfast.model.session import Session, SessionSummary
 
 PIECES = st.sampled_from(
@@ -60,6 +61,19 @@ def test_a_compaction_is_shown_in_one_line_with_the_tokens_before_and_after() ->
     event = Compacted(epoch=2, upto_seq=40, summary="s", how="summary", tokens_before=3_762, tokens_after=1_793)
 
     assert describe_notice(event) == "[compacted: 3,762 → 1,793 tokens]"
+
+
+def test_a_plan_is_shown_as_a_checklist() -> None:
+    steps = (
+        PlanItem(content="Dig", status="completed"),
+        PlanItem(content="Plant", status="in_progress"),
+        PlanItem(content="Wait \x1b[31m"),
+    )
+    entry = Entry(9, 0, PlanChanged(turn_id="t", call_id="c", items=steps))
+
+    shown = TerminalTranscript(Painter(lambda: 80), lambda: 0.0).take(entry)
+
+    assert re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines() == ["  ✓ Dig", "  ▸ Plant", "  ○ Wait \\x1b[31m"]
 
 
 # changes to files

@@ -24,7 +24,7 @@ from holdfast.interop.documents.questions import (
     QuestionItem,
     QuestionListResponse,
 )
-from holdfast.interop.documents.sessions import SessionListResponse, SessionResponse
+from holdfast.interop.documents.sessions import SessionDetailResponse, SessionListResponse, SessionResponse
 from holdfast.interop.documents.workers import SweepResponse, WorkerListResponse
 
 SESSION = "/v1/sessions/{ref}"
@@ -45,7 +45,7 @@ ENDPOINTS = (
         body=request_models.NewSessionRequest,
         status=201,
     ),
-    Endpoint("GET", SESSION, sessions.get, SessionResponse),
+    Endpoint("GET", SESSION, sessions.get, SessionDetailResponse),
     Endpoint("PATCH", SESSION, sessions.patch, SessionResponse, body=request_models.ChangeSessionRequest),
     Endpoint("DELETE", SESSION, sessions.delete, SessionResponse),
     Endpoint(

@@ -5,10 +5,10 @@ from holdfast.api.native import request_models
 from holdfast.api.native.endpoint import EndpointCall, EndpointReply, load_session
 from holdfast.api.native.response_models import InterruptResponse, MessageListResponse
 from holdfast.engine.admission.open_session import OpenRequest
-from holdfast.interop.documents.sessions import MessageItem, SessionListResponse, SessionResponse
+from holdfast.interop.documents.sessions import MessageItem, SessionDetailResponse, SessionListResponse, SessionResponse
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
-from holdfast.store.repos import log, session_list
+from holdfast.store.repos import log, plans, session_list
 from holdfast.store.repos import sessions as store
 
 REASON = "requested through the API"
@@ -56,9 +56,10 @@ async def _now(call: EndpointCall, session: Session) -> Session:
     return await call.context.database.read(store.get, session.id)
 
 
-async def get(call: EndpointCall) -> SessionResponse:
-    """Get a session."""
-    return SessionResponse.from_session(await load_session(call))
+async def get(call: EndpointCall) -> SessionDetailResponse:
+    """Get a session and its plan."""
+    session = await load_session(call)
+    return SessionDetailResponse.describe(session, await call.context.database.read(plans.current, session.id))
 
 
 async def patch(call: EndpointCall) -> SessionResponse:

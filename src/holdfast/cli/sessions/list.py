@@ -13,18 +13,19 @@ from holdfast.interop.documents.sessions import (
     EventItem,
     MessageItem,
     SearchHitItem,
+    SessionDetailResponse,
     SessionListResponse,
-    SessionResponse,
 )
 from holdfast.interop.serialization import dump
 from holdfast.model.entry import Entry
 from holdfast.model.event import Source
 from holdfast.model.message import Message, Reasoning
+from holdfast.model.plan import checklist
 from holdfast.model.sanitize import visible
 from holdfast.model.session import Session, State, messages
 from holdfast.model.text import counted
 from holdfast.store.database import Transaction
-from holdfast.store.repos import log, session_list
+from holdfast.store.repos import log, plans, session_list
 from holdfast.store.repos import sessions as store
 
 if TYPE_CHECKING:
@@ -145,15 +146,19 @@ def _row(one: Session) -> tuple[str, ...]:
 @context.json_option
 def show(*, ref: str, events: bool, as_json: bool) -> None:
     """Show a session after verifying its event count and hashes."""
-    session, entries = context.read_one(ref, lambda tx, found: (found, log.read_complete(tx, found)))
+    session, entries, plan = context.read_one(
+        ref, lambda tx, found: (found, log.read_complete(tx, found), plans.current(tx, found.id))
+    )
     if as_json:
         content = (
             {"events": [EventItem.from_entry(entry) for entry in entries]}
             if events
             else {"messages": [MessageItem.from_message(said) for said in messages(entries)]}
         )
-        return render.print_json(msgspec.structs.asdict(SessionResponse.from_session(session)) | content)
+        return render.print_json(msgspec.structs.asdict(SessionDetailResponse.describe(session, plan)) | content)
     _show_session(session)
+    if plan:
+        render.print_text(visible(checklist(plan)))
     for entry in entries if events else ():
         _show_event(entry)
     for said in () if events else messages(entries):

@@ -174,6 +174,7 @@ class _ContextBefore:
             usage=written.usage,
             refused_tokens=self._refused,
             reason=written.reason,
+            plan=self._context.plan_at(found.upto_seq),
         )
 
     def failed(self, reason: str, code: str, upto_seq: int = 0, usage: Usage = NO_USAGE) -> CompactionFailed:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from holdfast.engine.context.context import Context
-from holdfast.engine.context.tokens import estimate_message, estimate_messages
+from holdfast.engine.context.tokens import estimate_message, estimate_messages, estimate_text
 from holdfast.engine.context.truncate import truncate_results
 from holdfast.engine.context.view import build_view, find_index, index_after, with_exchanges
 from holdfast.model.event import Compacted
 from holdfast.model.message import Message, ToolResult
+from holdfast.model.plan import checklist
 
 GAIN = 0.8
 """A compaction must shrink the context to less than this share. If the context does not fit,
@@ -83,6 +84,7 @@ def after(context: Context, planned: CompactionPlan, summary: str) -> list[Messa
         how="",
         thinned_upto=planned.thinned_upto,
         thinned_to=planned.thinned_to,
+        plan=context.plan_at(planned.upto_seq),
     )
     return build_view(context.messages, event, planned.pinned, 0)
 
@@ -111,7 +113,8 @@ def _plan_summary(context: Context, measure: PlanMeasure) -> CompactionPlan | No
     first = _first(context)
     newest = context.newest
     budget = _budget(context, measure)
-    room = measure.target - measure.frame - FRAME - budget - _pinned_size(context, measure, len(messages))
+    frame = FRAME + _checklist_size(context)
+    room = measure.target - measure.frame - frame - budget - _pinned_size(context, measure, len(messages))
     index, thinned_upto, thinned_to = _find_tail(context, room, newest, measure.keep_last)
     if index <= first and not thinned_upto:
         return None
@@ -123,6 +126,12 @@ def _plan_summary(context: Context, measure: PlanMeasure) -> CompactionPlan | No
         pinned = sorted({*pinned, messages[newest].seq})
     gone = (*_no_longer_pinned(context, pinned), *messages[first:index])
     return CompactionPlan(upto, gone, tuple(pinned), thinned_upto, thinned_to, budget)
+
+
+def _checklist_size(context: Context) -> int:
+    """The tokens of the session's plan, which is shown with the summary."""
+    last = context.messages[-1].seq if context.messages else 0
+    return estimate_text(checklist(context.plan_at(last)))
 
 
 def _find_tail(context: Context, room: int, newest: int | None, keep_last: int) -> tuple[int, int, int]:

@@ -35,6 +35,7 @@ from holdfast.model.event import (
     MessageUnpinned,
     ModelChanged,
     ModelSaid,
+    PlanChanged,
     ProcessEnded,
     ProcessesReceived,
     ProcessExpired,
@@ -58,6 +59,7 @@ from holdfast.model.message import (
     ToolCall,
     ToolResult,
 )
+from holdfast.model.plan import PlanItem
 from holdfast.model.provider import RequestCache
 from holdfast.model.session import as_message
 
@@ -74,6 +76,7 @@ STATE_EVENTS = {
     ModelChanged,
     SystemChanged,
     InputRefused,
+    PlanChanged,
     TurnEnded,
 }
 """Events without a message that still change the view or its known size."""
@@ -111,6 +114,13 @@ class LoggedCompaction(msgspec.Struct, frozen=True):
     event: Compacted
 
 
+class PlanVersion(msgspec.Struct, frozen=True):
+    """The session's plan from an event on."""
+
+    seq: int
+    items: tuple[PlanItem, ...]
+
+
 class Context:
     """The messages in order, the view of them, and everything else that a model request needs from the log."""
 
@@ -118,6 +128,7 @@ class Context:
         self._messages: list[Message] = []
         self._view: list[Message] = []
         self._compactions: list[LoggedCompaction] = []
+        self._plans: list[PlanVersion] = []
         self._notes = PendingNotes()
         self._user_seqs: list[int] = []
         """The numbers of messages written by the user; other messages in that role are notes."""
@@ -176,6 +187,10 @@ class Context:
     def upto_seq(self) -> int:
         """The last event that the summary replaced."""
         return self._compactions[-1].event.upto_seq if self._compactions else 0
+
+    def plan_at(self, seq: int) -> tuple[PlanItem, ...]:
+        """The session's plan after the event, which is not before the last message that was dropped."""
+        return next((version.items for version in reversed(self._plans) if version.seq <= seq), ())
 
     @property
     def newest(self) -> int | None:
@@ -245,6 +260,8 @@ class Context:
                 self._undo(lambda logged: logged.event.epoch > event.epoch)
             case Rewound():
                 self._rewind(event.to_seq)
+            case PlanChanged():
+                self._plans.append(PlanVersion(entry.seq, event.items))
             case MessagePinned():
                 self._pinned_at[event.seq] = entry.seq
                 self._rebuild_view_if_compacted()
@@ -278,6 +295,7 @@ class Context:
         """Drop the messages after the event, and every compaction that covers one of them."""
         del self._messages[index_after(self._messages, to_seq) :]
         del self._user_seqs[bisect_right(self._user_seqs, to_seq) :]
+        self._plans = [version for version in self._plans if version.seq <= to_seq]
         self._undo(lambda logged: logged.event.upto_seq > to_seq)
         known = self._counter.known
         self._rebuild_view()
@@ -336,6 +354,8 @@ class Context:
         upto = self._replaced_upto()
         if upto > self._dropped.upto and not self.is_incomplete:
             self._messages = self._dropped.drop(self._messages, upto, self._needed())
+            older = [version for version in self._plans if version.seq <= upto]
+            self._plans = [*older[-1:], *self._plans[len(older) :]]
             self._message_bytes = count_bytes(self._messages)
 
     def unload(self) -> None:

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Sequence
 from holdfast.engine.context.truncate import truncate_results
 from holdfast.model.event import Compacted
 from holdfast.model.message import Message, Text, ToolResult
+from holdfast.model.plan import checklist
 
 BEGIN = (
     "[Summary. It stands for messages {first} to {last} of this session, which are no longer shown{pinned}. Nothing is "
     "lost: recall(query=…) finds words in them, recall(from_seq=…, to_seq=…) reads them.]"
 )
+PLAN = "[Your plan at that point, as set with todo:]"
 PINNED = ", but for those above"
 END = "[End of the summary. Go on from here.]"
 
@@ -37,7 +39,9 @@ def build_view(messages: Sequence[Message], compacted: Compacted, pinned: Iterab
 def summary_message(compacted: Compacted, at: int, *, pinned: bool) -> Message:
     """The message with the summary."""
     begin = BEGIN.format(first=1, last=compacted.upto_seq, pinned=PINNED if pinned else "")
-    return Message(compacted.upto_seq, "user", (Text(f"{begin}\n\n{compacted.summary}\n\n{END}"),), at)
+    plan = [f"{PLAN}\n{checklist(compacted.plan)}"] if compacted.plan else []
+    text = "\n\n".join([begin, compacted.summary, *plan, END])
+    return Message(compacted.upto_seq, "user", (Text(text),), at)
 
 
 def index_after(messages: Sequence[Message], seq: int) -> int:

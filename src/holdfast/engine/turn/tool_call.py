@@ -13,7 +13,7 @@ from holdfast.engine.turn import approval
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.call_host import CallModelSettings, HostSettings, SessionHost
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.model.event import ToolEnded, ToolStarted
+from holdfast.model.event import Event, PlanChanged, ToolEnded, ToolStarted
 from holdfast.model.finding import Finding
 from holdfast.model.message import Content, Outcome, Text, ToolCall
 from holdfast.model.provider import ToolSpec
@@ -161,7 +161,10 @@ async def _end(active: ActiveSession, call: ToolCall, outcome: Outcome, output: 
     parts = tuple(_shortened(part) for part in output.parts) or (Text("(no output)"),)
     turn_id, at = _turn_id(active), active.services.clock.now()
     ended = ToolEnded(turn_id=turn_id, call_id=call.id, name=call.name, outcome=outcome, parts=parts, millis=millis)
-    await active.commit([ended], lambda tx: approvals.withdraw_call(tx, active.id, turn_id, call.id, at=at))
+    events: list[Event] = [ended]
+    if output.plan is not None:
+        events.append(PlanChanged(turn_id=turn_id, call_id=call.id, items=output.plan))
+    await active.commit(events, lambda tx: approvals.withdraw_call(tx, active.id, turn_id, call.id, at=at))
 
 
 def _shortened(part: Content) -> Content:

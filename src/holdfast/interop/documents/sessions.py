@@ -1,5 +1,6 @@
 """Sessions, their messages and events, and search results."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 import msgspec
@@ -8,12 +9,18 @@ from holdfast.interop.serialization import Document, Json, format_time
 from holdfast.model.entry import Entry
 from holdfast.model.event import Source
 from holdfast.model.message import Message, Reasoning, Text, ToolCall, ToolResult, text_of
+from holdfast.model.plan import PlanItem, StepStatus
 from holdfast.model.session import Session, State
 from holdfast.model.times import iso
 
 if TYPE_CHECKING:
     from holdfast.store.repos.session_list import SessionPage
     from holdfast.store.search.index import SearchHit
+
+
+class PlanItemResponse(Document, frozen=True):
+    content: str
+    status: StepStatus
 
 
 class SessionResponse(Document, frozen=True):
@@ -71,6 +78,17 @@ class SessionResponse(Document, frozen=True):
             pinned=bool(summary.pinned),
             trashed_at=format_time(summary.trashed_at),
         )
+
+
+class SessionDetailResponse(SessionResponse, frozen=True, kw_only=True):
+    """One session, with its current plan."""
+
+    plan: list[PlanItemResponse]
+
+    @classmethod
+    def describe(cls, session: Session, plan: Sequence[PlanItem]) -> Self:
+        steps = [PlanItemResponse(item.content, item.status) for item in plan]
+        return cls(**msgspec.structs.asdict(SessionResponse.from_session(session)), plan=steps)
 
 
 class SessionListResponse(Document, frozen=True):

@@ -425,3 +425,6 @@ CREATE TABLE container (
 ) STRICT, WITHOUT ROWID;
 
 CREATE UNIQUE INDEX container_current ON container (session_id) WHERE ended_at IS NULL;
+
+-- Finds a session's plan without reading its log.
+CREATE INDEX event_plan ON event (session_id, seq) WHERE kind IN ('plan_changed', 'rewound');

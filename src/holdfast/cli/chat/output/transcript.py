@@ -27,6 +27,7 @@ from holdfast.model.event import (
     InputRefused,
     ModelChanged,
     ModelSaid,
+    PlanChanged,
     Quarantined,
     Recovered,
     Reopened,
@@ -45,6 +46,8 @@ from holdfast.slash.format import describe_end
 LIVE_LINES = 60
 """Lines of an unfinished block that are rendered; a screen has fewer."""
 MARKS = {"ok": ("●", "green"), "failed": ("●", "red"), "denied": ("●", "yellow"), "unknown": ("●", "magenta")}
+
+STEPS = {"pending": ("○", ""), "in_progress": ("▸", "bold cyan"), "completed": ("✓", "dim")}
 
 
 class TerminalTranscript:
@@ -121,6 +124,8 @@ class TerminalTranscript:
                 self._running[event.call_id] = (self._call(event.call_id, event.name), self._now())
             case ToolEnded():
                 yield self._result(entry, event)
+            case PlanChanged():
+                yield from self._plan(event)
             case TurnEnded():
                 self._close()
                 yield from self._end(event)
@@ -158,6 +163,11 @@ class TerminalTranscript:
         )
         text = "\n".join(part.text for part in event.parts if isinstance(part, Text))
         return "\n" + head + self._output(text, f"/show {entry.seq}")
+
+    def _plan(self, event: PlanChanged) -> Iterator[str]:
+        for item in event.items:
+            mark, style = STEPS[item.status]
+            yield self._painter.indented(f"  {mark} ", item.content, mark_style=style, style=style)
 
     def _output(self, text: str, where: str) -> str:
         """Tool output in short; for a file change, the changed lines."""
