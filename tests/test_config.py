@@ -9,6 +9,7 @@ from holdfast import config
 from holdfast.model.errors import Invalid
 from holdfast.settings import DEFAULT_MODELS, EMBEDDED_MODEL, Secret, Settings
 from holdfast.wiring.engine import reset_policies
+from holdfast.wiring.web_tools import make_web_tools
 
 
 @pytest.fixture
@@ -433,3 +434,50 @@ def test_a_secret_file_that_is_missing_empty_or_not_the_only_source_stops_the_st
         read(home, OPENAI_API_KEY_FILE=str(file))
     with pytest.raises(Invalid, match="both OPENAI_API_KEY and OPENAI_API_KEY_FILE"):
         read(home, OPENAI_API_KEY_FILE=str(file), OPENAI_API_KEY="sk-1")
+
+
+# the web
+
+KEYED = '[web]\nsearch_provider = "brave"\napi_key_env = "BRAVE_KEY"'
+
+
+def offered(settings: Settings) -> list[str]:
+    return [tool.spec.name for tool in make_web_tools(settings, window=8_000)]
+
+
+@pytest.mark.parametrize(
+    ("text", "tools"),
+    [
+        ("", ["fetch_url"]),
+        ("[web]\nfetch = false", []),
+        ('[web]\nsearch_provider = "searxng"\nbase_url = "http://127.0.0.1:8888"', ["fetch_url", "web_search"]),
+        ('[web]\nsearch_provider = "tavily"\napi_key = "tvly-1"', ["fetch_url", "web_search"]),
+        (KEYED, ["fetch_url"]),
+    ],
+)
+def test_the_model_is_offered_the_web_tools_that_are_configured(home: Path, text: str, tools: list[str]) -> None:
+    assert offered(read(home, text)) == tools
+
+
+def test_the_key_for_searches_can_come_from_the_environment(home: Path) -> None:
+    settings = read(home, KEYED, BRAVE_KEY="bsa-1")
+
+    assert offered(settings) == ["fetch_url", "web_search"]
+    assert "bsa-1" in settings.secrets()
+    assert "bsa-1" not in repr(settings)
+    assert "web.api_key_env names BRAVE_KEY, which is not set" in read(home, KEYED).warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('search_provider = "bing"', r"web\.search_provider: expected one of brave, tavily, searxng"),
+        ('search_provider = "searxng"', r"needs web\.base_url"),
+        ('search_provider = "tavily"', r"needs web\.api_key"),
+        ("timeout_seconds = 0", r"web\.timeout_seconds: expected"),
+        ("trusted_hosts = 1", r"web\.trusted_hosts: expected"),
+    ],
+)
+def test_a_wrong_setting_for_the_web_is_named(home: Path, text: str, words: str) -> None:
+    with pytest.raises(Invalid, match=words):
+        read(home, f"[web]\n{text}")

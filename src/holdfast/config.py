@@ -81,7 +81,7 @@ def forget_secrets(settings: Settings) -> None:
 
     deny_inspection()
     texts = [text for text in settings.secrets() if text]
-    services: tuple[ModelAccess, ...] = (settings.images, *settings.models.values())
+    services: tuple[ModelAccess, ...] = (settings.images, settings.web, *settings.models.values())
     named = {access.api_key_env for access in services}
     for name, value in list(os.environ.items()):
         is_known_public = name.startswith(PREFIX) and name not in OWN_SECRETS
@@ -256,7 +256,7 @@ def _resolve_keys(data: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str,
     """Fill in the keys that the file names by their variable. Returns a warning for each variable that is not set."""
     warnings = []
     found = [(f"models.{provider}", access) for provider, access in _tables(data.get("models"))]
-    for path, access in [*found, ("images", _table(data.get("images")))]:
+    for path, access in [*found, *((name, _table(data.get(name))) for name in ("images", "web"))]:
         variable = access.get("api_key_env")
         if isinstance(variable, str) and variable in env:
             access["api_key"] = env[variable]
@@ -300,7 +300,7 @@ def _decode_special(kind: type, value: object) -> object:
 
 def _readable_secrets(path: Path, data: Mapping[str, Any]) -> tuple[str, ...]:
     """A warning if the file contains secrets and other users can read it."""
-    names = [name for name in ("models", "images", "api", "gateway", "mcp") if _contains_secret(data.get(name))]
+    names = [name for name in ("models", "images", "web", "api", "gateway", "mcp") if _contains_secret(data.get(name))]
     if not names or not path.stat().st_mode & 0o077:
         return ()
     return (f"{path} contains secrets ({', '.join(names)}) and other users can read it; run: chmod 600 {path}",)
@@ -351,6 +351,11 @@ def _check(settings: Settings, file: str) -> None:
     for name, server in settings.mcp.items():
         if bool(server.command) == bool(server.url):
             raise Invalid(f"{file}: mcp.{name} needs either a command or a url")
+    web = settings.web
+    if web.search_provider == "searxng" and web.base_url is None:
+        raise Invalid(f"{file}: web.search_provider searxng needs web.base_url, the address of the instance")
+    if web.search_provider in ("brave", "tavily") and web.api_key is None and web.api_key_env is None:
+        raise Invalid(f"{file}: web.search_provider {web.search_provider} needs web.api_key or web.api_key_env")
     home = settings.gateway.home_channel
     if home is not None and not all(home.partition(":")):
         raise Invalid(f"{file}: gateway.home_channel must be PLATFORM:CHAT, for example telegram:42")

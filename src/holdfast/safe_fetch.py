@@ -9,10 +9,13 @@ not used, because they would resolve the name themselves.
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urljoin, urlsplit
+
+import msgspec
 
 from holdfast.model.errors import Invalid, Unavailable
 
@@ -74,21 +77,49 @@ def _is_routable(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool
     return address.is_global and not closed
 
 
+class FetchedContent(msgspec.Struct, frozen=True):
+    """The content of a URL, after redirects."""
+
+    url: str
+    """Where it was found."""
+    content_type: str
+    """The header, unchanged; empty if there was none."""
+    body: bytes
+
+
 class SafeFetcher:
     """`trusted` names hosts, as `host` or `host:port`, whose addresses are not checked."""
 
     def __init__(
-        self, trusted: Iterable[str] = (), resolve: Resolve = resolve_host, total_seconds: float = TOTAL_SECONDS
+        self,
+        trusted: Iterable[str] = (),
+        resolve: Resolve = resolve_host,
+        total_seconds: float = TOTAL_SECONDS,
+        user_agent: str = "",
     ) -> None:
         self._trusted = frozenset(one.strip().lower() for one in trusted)
         self._resolve = resolve
         self._total_seconds = total_seconds
+        self._user_agent = user_agent
 
     async def save(self, url: str, target: Path, max_bytes: int, headers: Mapping[str, str] | None = None) -> None:
         """Save the content of a URL; stops as soon as it exceeds the limit.
 
         `headers` are sent to the first host only. Raises TooLarge, Invalid for an address that must not be reached, or Unavailable.
         """
+        with _new_file(target) as write:
+            await self._get(url, max_bytes, dict(headers or {}), write)
+
+    async def load(self, url: str, max_bytes: int) -> FetchedContent:
+        """Return the content of a URL. Raises as `save` does."""
+        body = bytearray()
+        answer, found_at = await self._get(url, max_bytes, {}, body.extend)
+        return FetchedContent(found_at, answer.headers.get("content-type", ""), bytes(body))
+
+    async def _get(
+        self, url: str, max_bytes: int, headers: dict[str, str], write: Callable[[bytes], object]
+    ) -> "tuple[httpx2.Response, str]":
+        """Follow redirects and write the content. Returns the last response and its URL."""
         import httpx2
 
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=self._total_seconds)
@@ -97,15 +128,20 @@ class SafeFetcher:
                 asyncio.timeout(self._total_seconds),
                 httpx2.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False) as client,
             ):
-                await self._follow(client, url, target, max_bytes, dict(headers or {}))
+                return await self._follow(client, url, max_bytes, headers, write)
         except TimeoutError as e:
             raise Unavailable(f"the download was not complete after {self._total_seconds:g} s") from e
         except (httpx2.HTTPError, httpx2.InvalidURL) as e:
             raise Unavailable(f"the download failed: {type(e).__name__}: {e}") from e
 
     async def _follow(
-        self, client: "httpx2.AsyncClient", url: str, target: Path, max_bytes: int, headers: dict[str, str]
-    ) -> None:
+        self,
+        client: "httpx2.AsyncClient",
+        url: str,
+        max_bytes: int,
+        headers: dict[str, str],
+        write: Callable[[bytes], object],
+    ) -> "tuple[httpx2.Response, str]":
         for _ in range(MAX_REDIRECTS + 1):
             parsed = _split(url)
             request = await self._request(client, parsed, headers)
@@ -113,8 +149,8 @@ class SafeFetcher:
             try:
                 location = answer.headers.get("location")
                 if answer.status_code not in REDIRECTS or not location:
-                    await _write_body(answer, target, max_bytes)
-                    return
+                    await _read_body(answer, max_bytes, write)
+                    return answer, url
             finally:
                 await answer.aclose()
             url = urljoin(url, location)
@@ -131,6 +167,8 @@ class SafeFetcher:
         shown = f"[{address}]" if ":" in address else address
         path = (parsed.path or "/") + (f"?{parsed.query}" if parsed.query else "")
         named = {**headers, "Host": parsed.netloc, "Accept-Encoding": "identity"}
+        if self._user_agent:
+            named["User-Agent"] = self._user_agent
         # The certificate is checked for the host name, not for the address.
         return client.build_request(
             "GET", f"{parsed.scheme}://{shown}:{port}{path}", headers=named, extensions={"sni_hostname": host}
@@ -150,6 +188,17 @@ class SafeFetcher:
         return addresses[0]
 
 
+@contextmanager
+def _new_file(target: Path) -> Iterator[Callable[[bytes], object]]:
+    """Write a file; after a failure there is none."""
+    try:
+        with target.open("wb") as file:
+            yield file.write
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
 def _split(url: str) -> SplitResult:
     """Parse a URL. Raises Invalid if it is not an HTTP URL."""
     try:
@@ -164,13 +213,12 @@ def _split(url: str) -> SplitResult:
     return parsed
 
 
-async def _write_body(answer: "httpx2.Response", target: Path, max_bytes: int) -> None:
+async def _read_body(answer: "httpx2.Response", max_bytes: int, write: Callable[[bytes], object]) -> None:
     if not answer.is_success:
         raise Unavailable(f"the server returned status {answer.status_code}")
-    written = 0
-    with target.open("wb") as file:
-        async for chunk in answer.aiter_bytes(CHUNK):
-            written += len(chunk)
-            if written > max_bytes:
-                raise TooLarge(f"it has more than {max_bytes:,} bytes")
-            file.write(chunk)
+    size = 0
+    async for chunk in answer.aiter_bytes(CHUNK):
+        size += len(chunk)
+        if size > max_bytes:
+            raise TooLarge(f"it has more than {max_bytes:,} bytes")
+        write(chunk)

@@ -221,6 +221,18 @@ class ImageSettings(ModelAccess, frozen=True):
     """How a chat shows images in the terminal: `auto` if the environment names a terminal that can."""
 
 
+class WebSettings(ModelAccess, frozen=True):
+    """What the model may use of the web; `base_url` and the key are those of the search service."""
+
+    fetch: bool = True
+    """Whether the model is offered `fetch_url`."""
+    trusted_hosts: tuple[str, ...] = ()
+    """Hosts, as `host` or `host:port`, that `fetch_url` may reach although their addresses are private."""
+    search_provider: Literal["brave", "tavily", "searxng"] | None = None
+    """The service of `web_search`; without one the tool is not offered."""
+    timeout_seconds: Seconds = 30
+
+
 class GatewaySettings(Section, frozen=True):
     home_channel: str | None = None
     platforms: dict[str, PlatformSettings] = {}
@@ -311,6 +323,7 @@ class Settings(Section, frozen=True):
     agent: AgentSettings = AgentSettings()
     terminal: Terminal = Terminal()
     images: ImageSettings = ImageSettings()
+    web: WebSettings = WebSettings()
     gateway: GatewaySettings = GatewaySettings()
     fleet: FleetSettings = FleetSettings()
     broker: BrokerSettings = BrokerSettings()
@@ -351,7 +364,7 @@ class Settings(Section, frozen=True):
         """Every secret in the settings, for code that must redact them."""
         found = [value.reveal() for _, value in _leaves(self) if isinstance(value, Secret)]
         options = [value for table in self.gateway.platforms.values() for value in table.values()]
-        services: tuple[ModelAccess, ...] = (self.images, *self.models.values())
+        services: tuple[ModelAccess, ...] = (self.images, self.web, *self.models.values())
         urls = [self.store, *self.fleet.peers, *(service.base_url or "" for service in services)]
         passwords = [password for url in urls if (password := urlsplit(url).password)]
         return [*found, *(text for text in options if isinstance(text, str)), *passwords]

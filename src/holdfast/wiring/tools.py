@@ -33,6 +33,7 @@ from holdfast.tools.sandbox import Sandbox, open_sandbox
 from holdfast.tools.send_file import SendFileTool
 from holdfast.tools.todo import TodoTool
 from holdfast.tools.toolbox import Toolbox
+from holdfast.wiring.web_tools import make_web_tools
 from holdfast.wiring.workdir import session_workdir
 
 logger = logging.getLogger(__name__)
@@ -139,7 +140,8 @@ async def open_tools(
         _open_image_tools(database, settings, backends) as image_tools,
         _open_mcp_tools(settings) as mcp_tools,
     ):
-        toolbox = Toolbox([*own, process, recall, TodoTool(), send_file, *image_tools, *mcp_tools])
+        web_tools = make_web_tools(settings, window)
+        toolbox = Toolbox([*own, process, recall, TodoTool(), send_file, *web_tools, *image_tools, *mcp_tools])
         yield SessionTools(toolbox, containers, has_bubblewrap=sandbox.program is not None)
 
 

@@ -1,0 +1,1 @@
+"""Reading the web: pages as text, and search results."""
