@@ -9,8 +9,7 @@ not used, because they would resolve the name themselves.
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -103,12 +102,12 @@ class SafeFetcher:
         self._user_agent = user_agent
 
     async def save(self, url: str, target: Path, max_bytes: int, headers: Mapping[str, str] | None = None) -> None:
-        """Save the content of a URL; stops as soon as it exceeds the limit.
+        """Save the content of a URL; stops as soon as it exceeds the limit. After a failure the file is incomplete.
 
         `headers` are sent to the first host only. Raises TooLarge, Invalid for an address that must not be reached, or Unavailable.
         """
-        with _new_file(target) as write:
-            await self._get(url, max_bytes, dict(headers or {}), write)
+        with target.open("wb") as file:
+            await self._get(url, max_bytes, dict(headers or {}), file.write)
 
     async def load(self, url: str, max_bytes: int) -> FetchedContent:
         """Return the content of a URL. Raises as `save` does."""
@@ -186,17 +185,6 @@ class SafeFetcher:
                     f"{host} has the private address {address}; add the host to trusted_hosts to fetch from it"
                 )
         return addresses[0]
-
-
-@contextmanager
-def _new_file(target: Path) -> Iterator[Callable[[bytes], object]]:
-    """Write a file; after a failure there is none."""
-    try:
-        with target.open("wb") as file:
-            yield file.write
-    except BaseException:
-        target.unlink(missing_ok=True)
-        raise
 
 
 def _split(url: str) -> SplitResult:

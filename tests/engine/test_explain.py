@@ -32,6 +32,7 @@ from holdfast.model.event import (
     ModelChanged,
     ModelSaid,
     Pinned,
+    PlanChanged,
     ProcessEnded,
     ProcessesLeft,
     ProcessesReceived,
@@ -369,6 +370,7 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     (Pinned(), None, ""),
     (Unpinned(), None, ""),
     (MetadataChanged(metadata={"a": "b"}), None, ""),
+    (PlanChanged(turn_id=TURN, call_id="c"), None, ""),
 ]
 
 
