@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -32,6 +33,8 @@ NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host name."""
+BeginContent = Callable[[], Callable[[bytes], object]]
+"""Called when the content begins; returns the function that writes it."""
 
 
 class TooLarge(Exception):
@@ -102,21 +105,21 @@ class SafeFetcher:
         self._user_agent = user_agent
 
     async def save(self, url: str, target: Path, max_bytes: int, headers: Mapping[str, str] | None = None) -> None:
-        """Save the content of a URL; stops as soon as it exceeds the limit. After a failure the file is incomplete.
+        """Save the content of a URL; stops as soon as it exceeds the limit. A file that is not complete stays.
 
         `headers` are sent to the first host only. Raises TooLarge, Invalid for an address that must not be reached, or Unavailable.
         """
-        with target.open("wb") as file:
-            await self._get(url, max_bytes, dict(headers or {}), file.write)
+        with ExitStack() as stack:
+            await self._get(url, max_bytes, dict(headers or {}), lambda: stack.enter_context(target.open("wb")).write)
 
     async def load(self, url: str, max_bytes: int) -> FetchedContent:
         """Return the content of a URL. Raises as `save` does."""
         body = bytearray()
-        answer, found_at = await self._get(url, max_bytes, {}, body.extend)
+        answer, found_at = await self._get(url, max_bytes, {}, lambda: body.extend)
         return FetchedContent(found_at, answer.headers.get("content-type", ""), bytes(body))
 
     async def _get(
-        self, url: str, max_bytes: int, headers: dict[str, str], write: Callable[[bytes], object]
+        self, url: str, max_bytes: int, headers: dict[str, str], begin: BeginContent
     ) -> "tuple[httpx2.Response, str]":
         """Follow redirects and write the content. Returns the last response and its URL."""
         import httpx2
@@ -127,7 +130,7 @@ class SafeFetcher:
                 asyncio.timeout(self._total_seconds),
                 httpx2.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False) as client,
             ):
-                return await self._follow(client, url, max_bytes, headers, write)
+                return await self._follow(client, url, max_bytes, headers, begin)
         except TimeoutError as e:
             raise Unavailable(f"the download was not complete after {self._total_seconds:g} s") from e
         except (httpx2.HTTPError, httpx2.InvalidURL) as e:
@@ -139,7 +142,7 @@ class SafeFetcher:
         url: str,
         max_bytes: int,
         headers: dict[str, str],
-        write: Callable[[bytes], object],
+        begin: BeginContent,
     ) -> "tuple[httpx2.Response, str]":
         for _ in range(MAX_REDIRECTS + 1):
             parsed = _split(url)
@@ -148,7 +151,7 @@ class SafeFetcher:
             try:
                 location = answer.headers.get("location")
                 if answer.status_code not in REDIRECTS or not location:
-                    await _read_body(answer, max_bytes, write)
+                    await _read_body(answer, max_bytes, begin)
                     return answer, url
             finally:
                 await answer.aclose()
@@ -201,10 +204,10 @@ def _split(url: str) -> SplitResult:
     return parsed
 
 
-async def _read_body(answer: "httpx2.Response", max_bytes: int, write: Callable[[bytes], object]) -> None:
+async def _read_body(answer: "httpx2.Response", max_bytes: int, begin: BeginContent) -> None:
     if not answer.is_success:
         raise Unavailable(f"the server returned status {answer.status_code}")
-    size = 0
+    write, size = begin(), 0
     async for chunk in answer.aiter_bytes(CHUNK):
         size += len(chunk)
         if size > max_bytes:
