@@ -42,7 +42,7 @@ BASICS = {
 }
 SERVICES = BASICS | {"store", "engine", "providers", "tools", "processes", "interop", "sse"}
 SERVICES |= {"http_connection", "http_server", "websocket_connection"}
-FACES = {"api", "gateway", "dashboard", "cron", "batch", "broker", "mcp_server", "torture"}
+FACES = {"api", "gateway", "dashboard", "cron", "batch", "broker", "mcp_server", "telemetry", "torture"}
 WIRING = SERVICES | {"slash", "config", "logs", "wiring"}
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),

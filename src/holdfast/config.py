@@ -300,7 +300,8 @@ def _decode_special(kind: type, value: object) -> object:
 
 def _readable_secrets(path: Path, data: Mapping[str, Any]) -> tuple[str, ...]:
     """A warning if the file contains secrets and other users can read it."""
-    names = [name for name in ("models", "images", "web", "api", "gateway", "mcp") if _contains_secret(data.get(name))]
+    tables = ("models", "images", "web", "api", "gateway", "mcp", "telemetry")
+    names = [name for name in tables if _contains_secret(data.get(name))]
     if not names or not path.stat().st_mode & 0o077:
         return ()
     return (f"{path} contains secrets ({', '.join(names)}) and other users can read it; run: chmod 600 {path}",)

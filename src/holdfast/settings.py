@@ -246,6 +246,20 @@ class FleetSettings(Section, frozen=True):
     """Whether a key may be sent to a peer on another machine over plain HTTP."""
 
 
+class TelemetrySettings(Section, frozen=True):
+    """Export of traces, metrics and log records over OTLP. Needs the extra `otel`."""
+
+    endpoint: WebUrl | None = None
+    """The base URL of an OTLP/HTTP collector, such as `http://127.0.0.1:4318`; nothing is exported without one."""
+    headers: dict[str, Secret] = {}
+    """Request headers, such as the collector's key."""
+    signals: tuple[Literal["traces", "metrics", "logs"], ...] = ("traces", "metrics", "logs")
+    content: bool = False
+    """Whether messages, arguments and results are exported, too."""
+    service: str = "holdfast"
+    """The name of the service in the exported data."""
+
+
 class BrokerSettings(Section, frozen=True):
     """Several users, each with a separate home directory and worker."""
 
@@ -326,6 +340,7 @@ class Settings(Section, frozen=True):
     web: WebSettings = WebSettings()
     gateway: GatewaySettings = GatewaySettings()
     fleet: FleetSettings = FleetSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     broker: BrokerSettings = BrokerSettings()
     mcp: dict[str, McpSettings] = {}
     warnings: tuple[str, ...] = ()
@@ -365,7 +380,8 @@ class Settings(Section, frozen=True):
         found = [value.reveal() for _, value in _leaves(self) if isinstance(value, Secret)]
         options = [value for table in self.gateway.platforms.values() for value in table.values()]
         services: tuple[ModelAccess, ...] = (self.images, self.web, *self.models.values())
-        urls = [self.store, *self.fleet.peers, *(service.base_url or "" for service in services)]
+        addresses = (self.telemetry.endpoint, *(service.base_url for service in services))
+        urls = [self.store, *self.fleet.peers, *(url for url in addresses if url)]
         passwords = [password for url in urls if (password := urlsplit(url).password)]
         return [*found, *(text for text in options if isinstance(text, str)), *passwords]
 

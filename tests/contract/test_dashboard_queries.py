@@ -46,14 +46,14 @@ async def test_timeline_events_are_new_starts_and_ends(
         (fresh.id, "turn_ended"),
     ]
     assert [one.body is not None for one in found] == [False, False, True]
-    assert position == await database.read(dashboard_queries.get_last_position)
+    assert position == await database.read(log.get_last_position)
     await database.write(log.append_unheld, old.id, [Ended(reason="user")], at=clock.now())
     more, _ = await database.read(dashboard_queries.list_timeline_events, after=position, since=since)
     assert [(one.session_id, one.kind) for one in more] == [(old.id, "ended")]
 
 
 async def test_an_empty_store_has_nothing_to_show(database: Database) -> None:
-    assert await database.read(dashboard_queries.get_last_position) == 0
+    assert await database.read(log.get_last_position) == 0
     assert await database.read(dashboard_queries.list_timeline_events, after=0, since=0) == ([], 0)
     assert await database.read(dashboard_queries.list_recent_sessions, since=0, limit=10) == []
     assert await database.read(dashboard_queries.count_waiting) == dashboard_queries.QueueDepths(0, 0, 0)

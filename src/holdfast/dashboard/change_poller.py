@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from holdfast.store.database import Database
-from holdfast.store.repos import dashboard_queries
+from holdfast.store.repos import log
 from holdfast.supervisor import BackgroundTask, Completed, ignore_cycle, until_set
 
 SECONDS = 1.0
@@ -26,7 +26,7 @@ class ChangePoller:
         """Poll while a page is open, until cancelled. Errors escape."""
         while True:
             await until_set(self._wanted, completed)
-            newest = await self._database.read(dashboard_queries.get_last_position)
+            newest = await self._database.read(log.get_last_position)
             if newest != self.position:
                 async with self._changed:
                     self.position = newest

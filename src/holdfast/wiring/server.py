@@ -25,7 +25,7 @@ from holdfast.process_slots import ProcessSlot
 from holdfast.processes.registry import ProcessRegistry
 from holdfast.settings import Settings
 from holdfast.tasks import running, wait_for_first
-from holdfast.wiring import dashboard
+from holdfast.wiring import dashboard, telemetry
 from holdfast.wiring.engine import context_window, janitor_settings, open_engine
 from holdfast.wiring.store import App
 
@@ -77,7 +77,7 @@ async def serve(
             )
             async with (
                 dashboard.run_background_tasks(pages),
-                engine.supervisor.running(metrics.tasks(context)),
+                engine.supervisor.running({**metrics.tasks(context), **telemetry.tasks(app, engine)}),
                 _running(serving, listener, context) as task,
             ):
                 async with run_platforms_and_schedules(engine, app):

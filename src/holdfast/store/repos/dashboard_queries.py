@@ -29,12 +29,6 @@ class TimelineEvent(msgspec.Struct, frozen=True):
     body: str | None
 
 
-def get_last_position(tx: Transaction) -> int:
-    """The newest position; 0 in an empty store."""
-    row = tx.one("log.get_last_position")
-    return cast("int", row[0] or 0) if row else 0
-
-
 def list_recent_sessions(tx: Transaction, *, since: int, limit: int) -> list[RecentSession]:
     """Sessions used since `since`, newest first, and all sessions with an open turn."""
     rows = tx.all("dashboard_queries.list_recent_sessions", since=since, limit=limit)
@@ -57,7 +51,7 @@ def find_first_position_since(tx: Transaction, at: int, upto: int) -> int:
 
 def list_timeline_events(tx: Transaction, *, after: int, since: int) -> tuple[list[TimelineEvent], int]:
     """The newest timeline events after a position and since a time, and the last position read."""
-    last = get_last_position(tx)
+    last = log.get_last_position(tx)
     first = after + 1 if after else find_first_position_since(tx, since, last)
     rows = tx.all("dashboard_queries.list_timeline_events", first=first, last=last, limit=MAX_TIMELINE_EVENTS)
     return [TimelineEvent(*row) for row in reversed(rows)], last  # type: ignore[arg-type] # the schema checks the types

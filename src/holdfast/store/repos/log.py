@@ -57,6 +57,17 @@ class ReplyDraft(msgspec.Struct, frozen=True):
     """What the reply waits for, while the provider is retried."""
 
 
+class PlacedEvent(msgspec.Struct, frozen=True):
+    """An event with its position in the order of all commits."""
+
+    position: int
+    session_id: str
+    seq: int
+    kind: str
+    at: int
+    body: str
+
+
 class SessionAtTurnEnd(msgspec.Struct, frozen=True):
     """A locked session, and what the end of a turn has to clean up or to continue with."""
 
@@ -248,3 +259,21 @@ def get_draft(tx: Transaction, session_id: str) -> ReplyDraft | None:
 def delete_draft(tx: Transaction, session_id: str) -> None:
     """Delete the draft. Call it in the transaction that commits its text."""
     tx.run("log.delete_draft", session=session_id)
+
+
+def get_last_position(tx: Transaction) -> int:
+    """The newest position; 0 in an empty store."""
+    row = tx.one("log.get_last_position")
+    return cast("int", row[0] or 0) if row else 0
+
+
+def list_after_position(tx: Transaction, after: int, *, upto: int, limit: int) -> list[PlacedEvent]:
+    """Events of all sessions in the order of their commits."""
+    rows = tx.all("log.list_after_position", after=after, upto=upto, limit=limit)
+    return [PlacedEvent(*row) for row in rows]  # type: ignore[arg-type] # the schema checks the types
+
+
+def get_last_copied(tx: Transaction, session_id: str) -> int:
+    """The last event that the session has from another session or from an import; 0 if it has none."""
+    row = tx.one("log.get_last_copied", session=session_id)
+    return 0 if row is None else cast("int", row[0])

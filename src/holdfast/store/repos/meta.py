@@ -14,6 +14,13 @@ def put(tx: Transaction, key: str, value: str) -> None:
     tx.run("meta.put", key=key, value=value)
 
 
+def replace(tx: Transaction, key: str, expected: str | None, value: str) -> bool:
+    """Store the fact unless another worker has changed it; None expects that there is none. Returns whether it was stored."""
+    if expected is None:
+        return tx.one("meta.add", key=key, value=value) is not None
+    return tx.one("meta.replace", key=key, expected=expected, value=value) is not None
+
+
 def get_store_id(tx: Transaction) -> str:
     """The unique id of this store; a restored copy gets a new one."""
     found = get(tx, "store_id")

@@ -86,3 +86,9 @@ SELECT turn_id, body, at, notice FROM draft WHERE session_id = :session;
 -- name: delete_draft
 -- Deletes the draft; its text is now in the log.
 DELETE FROM draft WHERE session_id = :session;
+
+-- name: get_last_copied
+-- The event that ends what a session has from another one or from an import. Scans from the end of the log.
+SELECT seq FROM event
+WHERE session_id = :session AND kind IN ('forked', 'imported')
+ORDER BY seq DESC LIMIT 1;

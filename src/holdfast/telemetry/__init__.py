@@ -1,0 +1,1 @@
+"""Exports traces, metrics and log records of ended turns over OTLP, derived from committed events."""
