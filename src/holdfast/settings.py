@@ -233,6 +233,12 @@ class WebSettings(ModelAccess, frozen=True):
     timeout_seconds: Seconds = 30
 
 
+class ChatSettings(Section, frozen=True):
+    """The chat in the terminal."""
+
+    keys: Literal["emacs", "vim"] = "emacs"
+
+
 class GatewaySettings(Section, frozen=True):
     home_channel: str | None = None
     platforms: dict[str, PlatformSettings] = {}
@@ -338,6 +344,7 @@ class Settings(Section, frozen=True):
     terminal: Terminal = Terminal()
     images: ImageSettings = ImageSettings()
     web: WebSettings = WebSettings()
+    chat: ChatSettings = ChatSettings()
     gateway: GatewaySettings = GatewaySettings()
     fleet: FleetSettings = FleetSettings()
     telemetry: TelemetrySettings = TelemetrySettings()

@@ -20,7 +20,7 @@ import pyte
 ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
 LIMIT_SECONDS = 40.0
 """How long anything may take before it counts as hanging."""
-CTRL_R = "\x12"
+CTRL_E, CTRL_R, CTRL_X = "\x05", "\x12", "\x18"
 ENTER, CTRL_C, CTRL_D, ALT_ENTER, TAB, UP, DOWN, ESCAPE = (
     "\r",
     "\x03",

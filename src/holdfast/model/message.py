@@ -7,6 +7,8 @@ from typing import Literal, overload
 import msgspec
 
 Outcome = Literal["ok", "failed", "denied", "unknown"]
+ATTACHED = "\n\n[attached "
+"""How the text of an attachment begins."""
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
@@ -88,6 +90,16 @@ def text_of(parts: tuple[Part, ...]) -> str:
         elif isinstance(part, ToolResult):
             texts.append(text_of(part.parts))
     return "".join(texts)
+
+
+def is_attached(part: Part) -> bool:
+    """Whether a part is the header of an attachment, or its text; only for parts after the first."""
+    return isinstance(part, Text) and part.text.startswith(ATTACHED)
+
+
+def typed_text(parts: tuple[Part, ...]) -> str:
+    """The text that the user typed, without attachments. The first part always counts as typed."""
+    return text_of(tuple(part for number, part in enumerate(parts) if not (number and is_attached(part))))
 
 
 class MessageSnapshot(Sequence[Message]):

@@ -34,7 +34,7 @@ from holdfast.model.event import (
     Usage,
     UserSaid,
 )
-from holdfast.model.message import Message, ToolResult, text_of
+from holdfast.model.message import Message, ToolResult, typed_text
 
 State = Literal["running", "asking", "waiting", "interrupted", "quarantined", "ended"]
 ACTIVE = (SessionOpened, UserSaid, ModelSaid, ToolEnded, Reopened, Forked)
@@ -126,7 +126,7 @@ def fold(summary: SessionSummary, event: Event, at: int) -> SessionSummary:
 def _changes(summary: SessionSummary, event: Event, at: int) -> dict[str, object]:
     match event:
         case UserSaid():
-            first = summary.preview or preview(text_of(event.parts))
+            first = summary.preview or preview(typed_text(event.parts))
             return {"message_count": summary.message_count + 1, "preview": first}
         case ModelSaid():
             return {

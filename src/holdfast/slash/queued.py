@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.model.errors import Invalid
-from holdfast.model.message import text_of
+from holdfast.model.message import typed_text
 from holdfast.model.sanitize import one_line
 from holdfast.model.text import counted
 from holdfast.slash.context import CommandContext, require_session
@@ -32,7 +32,7 @@ async def queue(context: CommandContext, rest: str) -> None:
 
 
 def text(item: Input) -> str:
-    return "" if item.said is None else text_of(item.said.parts)
+    return "" if item.said is None else typed_text(item.said.parts)
 
 
 async def _edit(context: CommandContext, waiting: Sequence[Input], which: str) -> None:

@@ -1,7 +1,7 @@
 """Slash commands that rewind, stop and compact. Each is an event; the log keeps everything."""
 
 from holdfast.model.event import CompactionFailed
-from holdfast.model.message import Text, text_of
+from holdfast.model.message import Text, typed_text
 from holdfast.model.sanitize import one_line
 from holdfast.model.text import counted
 from holdfast.slash.context import CommandContext, require_session
@@ -15,7 +15,7 @@ async def undo(context: CommandContext, rest: str) -> None:
     rewound = await context.engine.rewind(
         require_session(context), count=parse_number(rest, "a number of exchanges", 1)
     )
-    text = text_of(rewound.parts)
+    text = typed_text(rewound.parts)
     line = one_line(text)
     short = line if len(line) <= SHOWN else line[:SHOWN] + "…"
     again = " Your message is back in the input line." if context.prefill_input(text) else ""

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cli.chats import events, newest, said
 from tests.cli.conftest import Holdfast
 from tests.cli.seed import Seed
-from tests.cli.terminal import CTRL_C, CTRL_R, ENTER, ESCAPE, TAB, UP, Terminal
+from tests.cli.terminal import CTRL_C, CTRL_E, CTRL_R, CTRL_X, ENTER, ESCAPE, TAB, UP, Terminal
 
 HANGING = {"say": "Once upon a time", "hang": True}
 
@@ -168,19 +170,23 @@ def test_exit_quits_and_sends_nothing_to_the_model(holdfast: Holdfast, home: Pat
     assert said(newest(holdfast), "user") == ["Hello"]
 
 
-def test_a_command_after_an_exclamation_mark_runs_in_the_users_shell_unseen_by_the_model(
+def test_a_command_after_an_exclamation_mark_runs_in_the_users_shell_on_the_terminal(
     holdfast: Holdfast, home: Path, tmp_path: Path
 ) -> None:
     shell = tmp_path / "my shell"
     shell.write_text('#!/bin/sh\necho "by my own shell"\nexec /bin/sh "$@"\n')
     shell.chmod(0o755)
     with Terminal(home, env={"SHELL": str(shell)}, cwd=tmp_path) as chat:
-        chat.ready().say("Hello")
-        chat.see("You said: Hello")
-        chat.say("!echo seen; pwd; exit 3")
-        chat.see("by my own shell seen")
-        chat.see(str(tmp_path))
+        chat.ready().say("!!pwd; stty size; read word; echo got $word; exit 3")
+        chat.see("by my own shell")
+        chat.see("30 80")
+        chat.press("typed" + ENTER)
+        chat.see("got typed")
         chat.see("[exit status 3]")
+        chat.say("!!echo start; sleep 100")
+        chat.see("by my own shell start")
+        chat.press(CTRL_C)
+        chat.see("[ended by SIGINT]")
         chat.say("!")
         chat.see("the command is missing: type one after !")
         chat.press(CTRL_C)
@@ -188,7 +194,58 @@ def test_a_command_after_an_exclamation_mark_runs_in_the_users_shell_unseen_by_t
         chat.see("You said: Bye")
         chat.leave()
 
-    assert said(newest(holdfast), "user") == ["Hello", "Bye"]
+    assert str(tmp_path)[-20:] in chat.flat.replace(" ", "")
+    assert said(newest(holdfast), "user") == ["Bye"]
+
+
+def test_the_message_can_be_edited_in_an_editor(holdfast: Holdfast, home: Path) -> None:
+    with Terminal(home, env={"EDITOR": "sed -i -e s/one/two/ -e '$a and a line'"}) as chat:
+        chat.ready().press("say one" + CTRL_X + CTRL_E)
+        chat.see("say two and a line")
+        chat.press(ENTER)
+        chat.see("You said: say two and a line")
+        chat.leave()
+
+    assert said(newest(holdfast), "user") == ["say two\nand a line"]
+
+
+@pytest.mark.parametrize(
+    ("editor", "message"),
+    [
+        ("false", "the editor false ended with status 1; the message is unchanged"),
+        ("no-such-editor -w", "cannot start the editor no-such-editor: No such file or directory"),
+        ("'", "cannot parse the editor"),
+        ("rm", "the editor rm left no file"),
+    ],
+)
+def test_an_editor_that_fails_leaves_the_message_unchanged(home: Path, editor: str, message: str) -> None:
+    with Terminal(home, env={"VISUAL": editor}) as chat:
+        chat.ready().press("keep me" + CTRL_X + CTRL_E)
+        chat.see(message)
+        chat.press(ENTER)
+        chat.see("You said: keep me")
+        chat.leave()
+
+
+def test_vim_keys_edit_the_line_and_esc_interrupts_outside_the_insert_mode(
+    holdfast: Holdfast, home: Path, scripted: Callable[..., str]
+) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text('[chat]\nkeys = "vim"\n')
+    with Terminal(home, model=scripted(HANGING, {"say": "Fine."})) as chat:
+        chat.ready().press("A tale" + ESCAPE)
+        chat.see("vim: normal")
+        chat.press("bcwstory" + ENTER)
+        chat.see("Once upon a time")
+        chat.press("x" + ESCAPE)
+        chat.see("vim: normal")
+        assert "[interrupted]" not in chat.flat
+        chat.press(ESCAPE)
+        chat.see("[interrupted]")
+        chat.press("x")
+        chat.leave()
+
+    assert said(newest(holdfast), "user") == ["A story"]
 
 
 def test_undo_returns_the_message_to_the_input_line(holdfast: Holdfast, home: Path) -> None:

@@ -23,12 +23,14 @@ from holdfast.cli.chat.input.history import InputHistory
 from holdfast.cli.chat.input.keyboard import Keyboard
 from holdfast.cli.chat.input.paste import PasteBuffer
 from holdfast.cli.chat.output import diff, markdown_stream
+from holdfast.cli.chat.output.git_branch import GitBranch, read_branch
 from holdfast.cli.chat.output.markdown_stream import CONTINUED, MOST_LINES, MarkdownBlock, split_finished
 from holdfast.cli.chat.output.painter import Painter
-from holdfast.cli.chat.output.status_line import TokenUsage, status_line
+from holdfast.cli.chat.output.status_line import StatusFacts, TokenUsage, short_number, status_line
 from holdfast.cli.chat.output.text_fit import call_line, shorten, wrap
 from holdfast.cli.chat.output.transcript import TerminalTranscript, describe_notice
 from holdfast.cli.chat.prompts import OPEN_TURN, TerminalPrompt, is_message
+from holdfast.cli.chat.shell_command import LocalCommand
 from holdfast.model.answer import Answer
 from holdfast.model.entry import Entry
 from holdfast.model.event import Compacted, ModelSaid, PlanChanged, Usage
@@ -131,15 +133,18 @@ def test_other_output_is_not_shown_as_a_diff(text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "command"),
     [
-        ("!ls -la", "ls -la"),
-        ("! git status", "git status"),
+        ("!ls -la", LocalCommand("ls -la", is_shared=True)),
+        ("! git status", LocalCommand("git status", is_shared=True)),
+        ("!!env", LocalCommand("env", is_shared=False)),
         ("![chart](https://x.example/c.png)", None),
-        ("!!", None),
+        ("!!!", None),
         ("!rm x\nand more of a pasted text", None),
         ("wow!", None),
     ],
 )
-def test_one_line_after_an_exclamation_mark_is_a_command_and_nothing_else_is(line: str, command: str | None) -> None:
+def test_one_line_after_an_exclamation_mark_is_a_command_and_nothing_else_is(
+    line: str, command: LocalCommand | None
+) -> None:
     assert shell_command.parse_command(line) == command
 
 
@@ -390,15 +395,75 @@ def test_the_status_line_shows_what_is_known() -> None:
 
     assert (spent.context, spent.cost) == (100, 0.5)
 
-    def line(width: int, processes: int = 0) -> str:
-        found = session(title="Plan", epoch=2)
-        return status_line(found, "", share=0.1, cost=0.5, busy="steer", processes=processes, width=width)
+    assert spent.tokens == 160
 
-    assert line(120, 2) == "openai:gpt · Plan · epoch 2 · context 10% · $0.5000 · 2 running · steer"
-    assert "running" not in line(120)
-    assert line(20) == "openai:gpt · Plan"
-    new = status_line(None, "local:x", share=0, cost=None, busy="queue", processes=0, width=80)
-    assert new == "local:x · new session"
+
+def test_the_status_line_drops_the_least_important_facts_in_a_narrow_terminal() -> None:
+    facts = StatusFacts(
+        model="openai:gpt",
+        mode="plan",
+        directory="~/work/app",
+        branch="main",
+        share=0.1,
+        tokens=12_345,
+        cost=0.5,
+        title="Plan",
+        epoch=2,
+        processes=2,
+        busy="steer",
+    )
+    everything = "openai:gpt · plan · ~/work/app · main · context 10% · 12.3k tokens · $0.5000 · Plan · epoch 2 · 2 running · steer"
+
+    assert status_line(facts, 120) == everything
+    assert status_line(facts, 61) == "openai:gpt · plan · context 10% · $0.5000 · 2 running · steer"
+    assert status_line(facts, 20) == "openai:gpt · plan"
+    assert status_line(facts, 5) == "open…"
+    assert status_line(StatusFacts(model="local:x", title="new session"), 80) == "local:x · new session"
+    assert [short_number(number) for number in (999, 1_000, 999_949, 1_250_000)] == ["999", "1.0k", "999.9k", "1.2M"]
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ("ref: refs/heads/feature/x\n", "feature/x"),
+        (f"{'0123456789' * 4}\n", "0123456"),
+        ("damaged", ""),
+        ("", ""),
+    ],
+)
+def test_the_branch_is_read_from_the_repository(tmp_path: Path, head: str, name: str) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text(head)
+    (tmp_path / "src").mkdir()
+
+    assert read_branch(tmp_path / "src") == name
+
+
+def test_the_branch_of_a_worktree_is_read_and_a_damaged_one_has_none(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / ".git").write_text("gitdir: ../main/.git/worktrees/tree\n")
+    assert read_branch(tree) == ""
+
+    (tmp_path / "main" / ".git" / "worktrees" / "tree").mkdir(parents=True)
+    (tmp_path / "main" / ".git" / "worktrees" / "tree" / "HEAD").write_text("ref: refs/heads/topic")
+    assert read_branch(tree) == "topic"
+
+    (tree / ".git").write_bytes(b"gitdir: \0")
+    assert read_branch(tree) == ""
+
+
+def test_the_branch_is_read_at_most_once_a_second(tmp_path: Path) -> None:
+    times = iter([0.0, 0.0, 0.9, 1.0, 1.0])
+    (tmp_path / ".git").mkdir()
+    head = tmp_path / ".git" / "HEAD"
+    head.write_text("ref: refs/heads/one")
+    branch = GitBranch(tmp_path, lambda: next(times))
+
+    assert branch.name() == "one"
+    head.write_text("ref: refs/heads/two")
+    assert branch.name() == "one"
+    assert branch.name() == "two"
 
 
 # questions

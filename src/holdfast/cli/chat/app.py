@@ -11,6 +11,7 @@ from prompt_toolkit.output import Output
 
 from holdfast import config, logs
 from holdfast.cli.chat import shell_command
+from holdfast.cli.chat.attachments.composer import MessageComposer
 from holdfast.cli.chat.context import TerminalChat, is_quit_word
 from holdfast.cli.chat.input.completion import ChatCompleter
 from holdfast.cli.chat.input.held_draft import HeldDraft
@@ -19,20 +20,21 @@ from holdfast.cli.chat.input.key_bindings import bindings
 from holdfast.cli.chat.input.keyboard import copy_input
 from holdfast.cli.chat.input.paste import PasteBuffer
 from holdfast.cli.chat.output import banner
+from holdfast.cli.chat.output.git_branch import GitBranch
 from holdfast.cli.chat.output.image_protocols import detect_protocol
 from holdfast.cli.chat.output.inline_images import InlineImages
 from holdfast.cli.chat.output.painter import Painter
 from holdfast.cli.chat.output.screen import Screen
-from holdfast.cli.chat.output.status_line import status_line
+from holdfast.cli.chat.output.status_line import StatusFacts, abbreviate, status_line
 from holdfast.cli.chat.output.text_fit import dim, wrap
 from holdfast.cli.chat.prompts import SHOW_ALL, TerminalPrompt, is_message, next_question
 from holdfast.cli.chat.session_state import ChatState
+from holdfast.cli.chat.user_programs import UserPrograms
 from holdfast.cli.chat.watcher import SessionWatcher
 from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.engine import Engine
 from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.model.message import text_of
 from holdfast.model.sanitize import one_line
 from holdfast.model.session import Session
 from holdfast.slash import queued, registry
@@ -65,8 +67,8 @@ class ChatApp(TerminalChat):
         self._slow_command: asyncio.Task[None] | None = None
         """The slow command that is running."""
         self._windows: dict[str, int] = {}
-        self._terminal_is_lent = False
-        """Whether a `!` command of the user has the terminal."""
+        self._directory = abbreviate(self.workdir)
+        self._branch = GitBranch(self.workdir, time.monotonic)
         self.buffer = Buffer(
             completer=ChatCompleter(engine.services.database, self.workdir),
             history=InputHistory(self.settings.home / FILE),
@@ -76,7 +78,18 @@ class ChatApp(TerminalChat):
         self._draft = HeldDraft(self.buffer, time.monotonic)
         self._shown: TerminalPrompt | None = None
         """The question on the screen. It is shown only when the next line would be its answer."""
-        self.screen = Screen(self, self.buffer, bindings(self.buffer, self._pastes, self), source, output)
+        self.screen = Screen(
+            self,
+            self.buffer,
+            bindings(self.buffer, self._pastes, self),
+            source,
+            output,
+            vim=self.settings.chat.keys == "vim",
+        )
+        self._composer = MessageComposer(self.workdir, self.settings.home, self._pastes)
+        self._programs = UserPrograms(
+            self.screen, self.buffer, self._pastes, self._composer, self.show, config.environment()
+        )
         self._painter = Painter(lambda: self.screen.columns)
         self._watcher = self._new_watcher()
 
@@ -88,7 +101,7 @@ class ChatApp(TerminalChat):
     def waiting(self) -> str:
         state = self._watcher.state
         items = [] if state is None else state.waiting
-        lines = [f"queued ❯ {one_line(text_of(item.said.parts))[:200]}" for item in items if item.said]
+        lines = [f"queued ❯ {one_line(queued.text(item))[:200]}" for item in items if item.said]
         hints = [wrap(hint, self.screen.columns - 1) for hint in self._watcher.hints]
         return "\n".join([*hints, *lines, *self._queue_hint(state)])
 
@@ -102,18 +115,23 @@ class ChatApp(TerminalChat):
         return "" if self._shown is None else wrap(self._shown.text, self.screen.columns - 1)
 
     def status(self) -> str:
-        state, usage = self._watcher.state, self._watcher.usage
-        session = None if state is None else state.session
-        share = usage.context / self._window(session) if usage.context else 0.0
-        return status_line(
-            session,
-            self.model,
-            share=share,
+        watcher, usage = self._watcher, self._watcher.usage
+        session = None if watcher.state is None else watcher.state.session
+        summary = None if session is None else session.summary
+        facts = StatusFacts(
+            model=summary.model if summary is not None and summary.model else self.model,
+            directory=self._directory,
+            branch=self._branch.name(),
+            share=usage.context / self._window(session) if usage.context else 0.0,
+            tokens=usage.tokens,
             cost=usage.cost,
+            title=(summary.title or "") if summary is not None else "new session",
+            epoch=0 if summary is None else summary.epoch,
+            processes=watcher.processes,
             busy=self.busy,
-            processes=self._watcher.processes,
-            width=self.screen.columns - 1,
+            keys=self.screen.keys_state(),
         )
+        return status_line(facts, self.screen.columns - 1)
 
     def _window(self, session: Session | None) -> int:
         """The context window of the session's model, looked up once per model."""
@@ -192,7 +210,9 @@ class ChatApp(TerminalChat):
         if is_quit_word(text):
             self.quit()
         elif (local := shell_command.parse_command(text.strip())) is not None:
-            await self._run_local(local)
+            mark = "! " if local.is_shared else "!! "
+            self.screen.show("\n" + self._painter.indented(mark, local.line, mark_style="cyan", style="dim"))
+            await self._programs.run_command(local, self.workdir)
         elif command is not None:
             self.screen.show("\n" + self._painter.indented("❯ ", text.strip(), mark_style="cyan", style="dim"))
             if command[0] == SLOW_COMMAND and self._slow_command is None:
@@ -208,19 +228,15 @@ class ChatApp(TerminalChat):
             self.show("Answer yes or no first; your text returns to the input line afterwards.")
         else:
             self._watcher.is_offered = False
-            await self.say_text(self._pastes.expand(text))
+            await self._send(text)
 
-    async def _run_local(self, command: str) -> None:
-        """Run a `!` command of the user on this terminal. Its output is not part of the session."""
-        self.screen.show("\n" + self._painter.indented("! ", command, mark_style="cyan", style="dim"))
-        self._terminal_is_lent = True
-        try:
-            async with self.screen.lent():
-                status = await shell_command.run(command, self.workdir, config.environment())
-        finally:
-            self._terminal_is_lent = False
-        if notice := shell_command.describe_status(status):
-            self.show(notice)
+    async def _send(self, typed: str) -> None:
+        """Send a message with what it mentions. The session is created only if everything can be attached."""
+        message = await self._composer.compose(typed)
+        await self.say(message.parts)
+        self._composer.sent()
+        for note in message.notes:
+            self.show(note)
 
     async def _run(self, text: str) -> None:
         """Run the slow command in the background until it ends or the user stops it."""
@@ -274,7 +290,7 @@ class ChatApp(TerminalChat):
         if self._slow_command is not None:
             self._slow_command.cancel()
             return True
-        if self._terminal_is_lent:  # the `!` command has received the signal itself
+        if self._programs.has_terminal:  # the keys go to that program
             return True
         if not self.is_working() or self.session_id is None:
             return False
@@ -284,6 +300,12 @@ class ChatApp(TerminalChat):
     async def _interrupt(self, session_id: str) -> None:
         await self._take_back_queued(session_id)
         await self.engine.interrupt(session_id)
+
+    def edit_in_editor(self) -> None:
+        self.start(self._programs.edit_message())
+
+    def paste_image(self) -> None:
+        self.start(self._programs.paste_image())
 
     def explain_quit(self) -> None:
         self.show("Press Ctrl-D or type /quit or exit to quit; everything is saved.")

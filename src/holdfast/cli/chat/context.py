@@ -15,7 +15,7 @@ from holdfast.engine.submission import NewMessage
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import Renewed
-from holdfast.model.message import Content, Text
+from holdfast.model.message import Content
 from holdfast.model.session import Session
 from holdfast.providers import registry as providers
 from holdfast.settings import Settings
@@ -118,9 +118,6 @@ class TerminalChat(ABC):
         admission = (await self.engine.submit(message)).admission
         if not admission.began:
             self._queued.add(admission.turn_id)
-
-    async def say_text(self, text: str) -> None:
-        await self.say((Text(text),))
 
     async def require_idle(self) -> None:
         if self.session_id is None:

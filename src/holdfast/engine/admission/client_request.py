@@ -33,7 +33,7 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.ids import SESSION
-from holdfast.model.message import ToolCall, text_of
+from holdfast.model.message import ToolCall, typed_text
 from holdfast.model.session import Session, preview, standing
 from holdfast.store.database import Transaction
 from holdfast.store.repos import (
@@ -260,7 +260,7 @@ def _of_named(
 
 def _begins_alike(session: Session, history: ClientHistory) -> bool:
     """Whether the messages may be those with which the session began, judged without reading its log."""
-    return bool(history.given) and preview(text_of(history.given[0].parts)) == session.summary.preview
+    return bool(history.given) and preview(typed_text(history.given[0].parts)) == session.summary.preview
 
 
 def _matched(

@@ -1,5 +1,6 @@
 """Completion of slash commands, their arguments, session titles and file names."""
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
+from holdfast.cli.chat.input.file_completion import complete_path
 from holdfast.model.sanitize import one_line
 from holdfast.slash.browse import FORMATS
 from holdfast.slash.queued import ACTIONS
@@ -17,10 +19,7 @@ from holdfast.store.repos import session_list
 
 COMMAND = re.compile(r"/(\S*)")
 ARGUMENT = re.compile(r"/(\S+)\s+(.*)", re.DOTALL)
-PATH = re.compile(r"(?:^|(?<=\s))(@\S*|~?[\w.+-]*/\S*)$")
-"""A word that is certainly a file name: it begins with @ or contains a slash."""
 OFFERED = 200
-MOST_FILES = 100
 
 
 class ChatCompleter(Completer):
@@ -37,9 +36,7 @@ class ChatCompleter(Completer):
             choices = list(_choices(BY_NAME[found[1]].completes, found[2]))
             if choices:
                 return choices
-        if (found := PATH.search(text)) is not None:
-            return list(self._files(found[1]))
-        return []
+        return complete_path(text, self._workdir)
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
@@ -49,7 +46,7 @@ class ChatCompleter(Completer):
             for completion in await self._sessions(found[2]):
                 yield completion
             return
-        for completion in self.get_completions(document, complete_event):
+        for completion in await asyncio.to_thread(self.get_completions, document, complete_event):
             yield completion
 
     async def _sessions(self, typed: str) -> list[Completion]:
@@ -62,21 +59,6 @@ class ChatCompleter(Completer):
             if typed.lower() in f"{ref} {session.id}".lower():
                 found.append(Completion(ref, -len(typed), display_meta=one_line(summary.preview)))
         return found
-
-    def _files(self, word: str) -> Iterator[Completion]:
-        mark = "@" if word.startswith("@") else ""
-        typed = word.removeprefix("@")
-        directory, _, prefix = typed.rpartition("/")
-        start = Path(f"{directory}/" if directory or typed.startswith("/") else ".").expanduser()
-        try:
-            names = sorted((self._workdir / start).iterdir())
-        except OSError:  # no such directory, or not readable
-            return
-        fitting = [path for path in names if path.name.startswith(prefix) and (prefix or not path.name.startswith("."))]
-        before = f"{mark}{typed[: len(typed) - len(prefix)]}"
-        for path in fitting[:MOST_FILES]:
-            name = path.name + ("/" if path.is_dir() else "")
-            yield Completion(before + name, -len(word), display=name)
 
 
 def _commands(prefix: str) -> Iterator[Completion]:

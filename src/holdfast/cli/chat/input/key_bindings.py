@@ -1,13 +1,17 @@
-"""Key bindings of the chat: Enter sends, Alt-Enter or Ctrl-J inserts a line break, Esc and Ctrl-C interrupt, Ctrl-D quits."""
+"""Key bindings of the chat: Enter sends, Alt-Enter or Ctrl-J inserts a line break, Esc and Ctrl-C interrupt, Ctrl-D quits.
+
+With vim keys, Esc first leaves the insert mode.
+"""
 
 from typing import Protocol
 
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.filters import Condition, is_searching, vi_insert_mode, vi_mode, vi_navigation_mode
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from holdfast.cli.chat.input.paste import PasteBuffer
+from holdfast.cli.chat.input.pasted_path import image_mention
 from holdfast.slash.registry import BY_NAME
 
 
@@ -26,6 +30,12 @@ class KeyActions(Protocol):
     def edit_queued(self) -> None:
         """Take the latest of them back into the input line."""
 
+    def edit_in_editor(self) -> None:
+        """Edit the input line in the user's editor."""
+
+    def paste_image(self) -> None:
+        """Insert the image in the clipboard."""
+
     def explain_quit(self) -> None:
         """Show how to quit."""
 
@@ -39,6 +49,7 @@ def bindings(buffer: Buffer, pastes: PasteBuffer, actions: KeyActions) -> KeyBin
     _bind_line(keys, buffer, pastes, actions)
     _bind_turn(keys, buffer, actions)
     _bind_tab(keys, buffer)
+    _bind_programs(keys, actions)
 
     @keys.add(Keys.ControlL)
     def _(event: KeyPressEvent) -> None:
@@ -67,14 +78,27 @@ def _bind_line(keys: KeyBindings, buffer: Buffer, pastes: PasteBuffer, actions: 
             buffer.reset()
             actions.enter(text)
 
-    @keys.add(Keys.Escape, Keys.Enter, filter=~is_searching)
+    @keys.add(Keys.Escape, Keys.Enter, filter=~is_searching & (~vi_mode | vi_insert_mode))
     @keys.add(Keys.ControlJ, filter=~is_searching)
     def _(event: KeyPressEvent) -> None:
         buffer.insert_text("\n")
 
     @keys.add(Keys.BracketedPaste)
     def _(event: KeyPressEvent) -> None:
-        buffer.insert_text(pastes.take(event.data))
+        buffer.insert_text(image_mention(event.data) or pastes.take(event.data))
+
+
+def _bind_programs(keys: KeyBindings, actions: KeyActions) -> None:
+    """The editor and the clipboard. With vim keys, `v` in the navigation mode opens the editor as well."""
+
+    @keys.add(Keys.ControlX, Keys.ControlE, filter=~is_searching)
+    @keys.add("v", filter=vi_navigation_mode & ~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        actions.edit_in_editor()
+
+    @keys.add(Keys.ControlV, filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        actions.paste_image()
 
 
 def _is_whole_command(text: str) -> bool:
@@ -89,7 +113,7 @@ def _bind_turn(keys: KeyBindings, buffer: Buffer, actions: KeyActions) -> None:
     is_empty = Condition(lambda: not buffer.text)
     has_queued = Condition(actions.has_queued)
 
-    @keys.add(Keys.Escape, filter=~is_searching)
+    @keys.add(Keys.Escape, filter=~is_searching & (~vi_mode | vi_navigation_mode))
     def _(event: KeyPressEvent) -> None:
         if buffer.complete_state is not None:
             buffer.cancel_completion()

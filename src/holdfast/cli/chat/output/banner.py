@@ -1,8 +1,8 @@
 """The texts at the start of a chat: model, session, and its latest exchanges."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from holdfast.cli.chat.output.status_line import abbreviate
 from holdfast.cli.chat.session_state import ChatState
 from holdfast.clock import format_local_time
 from holdfast.model.entry import Entry
@@ -22,19 +22,13 @@ EXCHANGES = 3
 def startup_text(model: str, settings: Settings) -> str:
     lines = [f"Holdfast · {model} · /help lists commands · Ctrl-D quits · everything is saved"]
     if model == EMBEDDED_MODEL:
-        lines.append(EMBEDDED_HINT.format(file=_abbreviated(settings.home / "config.toml")))
+        lines.append(EMBEDDED_HINT.format(file=abbreviate(settings.home / "config.toml")))
     return "\n".join(lines)
 
 
 def model_name(first: tuple[Session, list[Entry]] | None, otherwise: str) -> str:
     """The model of the resumed session, or the default."""
     return (first[0].summary.model if first is not None else None) or otherwise
-
-
-def _abbreviated(path: Path) -> str:
-    """The path with `~` for the home directory."""
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def session_header(session: Session, state: ChatState, worker_id: str) -> str:

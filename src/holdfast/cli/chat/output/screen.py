@@ -11,10 +11,13 @@ from typing import Protocol
 from prompt_toolkit.application import Application
 from prompt_toolkit.application.run_in_terminal import in_terminal
 from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
+from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindingsBase
+from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.layout.containers import ConditionalContainer, HSplit, VerticalAlign, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.dimension import Dimension
@@ -73,12 +76,21 @@ class Screen:
     """One application for the whole chat. `show` prints above it; another application can borrow the terminal."""
 
     def __init__(
-        self, parts: ScreenParts, buffer: Buffer, keys: KeyBindingsBase, source: Input, output: Output
+        self,
+        parts: ScreenParts,
+        buffer: Buffer,
+        keys: KeyBindingsBase,
+        source: Input,
+        output: Output,
+        *,
+        vim: bool = False,
     ) -> None:
         self._parts = parts
         self._is_lent = False
         self._held: list[str] = []
         self._in_frame = False
+        self._active = asyncio.Event()
+        """Set when something may be animated."""
         self.is_gone = False
         """Whether the terminal has been closed."""
         self.app: Application[None] = Application(
@@ -89,6 +101,8 @@ class Screen:
             input=source,
             erase_when_done=True,
             after_render=self._end_frame,
+            editing_mode=EditingMode.VI if vim else EditingMode.EMACS,
+            cursor=ModalCursorShapeConfig() if vim else None,
         )
         self.app.ttimeoutlen = 0.05
         self.app.timeoutlen = ESCAPE_SECONDS
@@ -134,6 +148,10 @@ class Screen:
     def columns(self) -> int:
         return self.app.output.get_size().columns
 
+    def keys_state(self) -> str:
+        """The state of vim keys, if it is not the insert mode."""
+        return "vim: normal" if self.app.vi_state.input_mode == InputMode.NAVIGATION else ""
+
     def show(self, text: str) -> None:
         """Print lines above the redrawn part. While the terminal is lent they wait."""
         if not text or self.is_gone:
@@ -157,6 +175,7 @@ class Screen:
 
     def redraw(self) -> None:
         if not self.is_gone:
+            self._active.set()
             self.app.invalidate()
 
     @asynccontextmanager
@@ -183,8 +202,11 @@ class Screen:
         asyncio.get_running_loop().call_soon(self.release)
 
     async def animate(self) -> None:
-        """Redraw while something is animated."""
+        """Redraw while something is animated. While nothing is, wait for the next redraw: an idle chat costs nothing."""
         while True:
+            await self._active.wait()
             await asyncio.sleep(FRAME_SECONDS)
             if self._parts.is_animated():
                 self.redraw()
+            else:
+                self._active.clear()

@@ -1,15 +1,37 @@
-"""The status line: model, title, context use and cost."""
+"""The status line: model, permission mode, directory, git branch, context use, tokens and cost."""
+
+from pathlib import Path
+
+import msgspec
+from prompt_toolkit.utils import get_cwidth
 
 from holdfast.cli.chat.output.text_fit import fit, fit_end
 from holdfast.model.entry import Entry
 from holdfast.model.event import Compacted, ModelSaid
 from holdfast.model.sanitize import one_line
-from holdfast.model.session import Session
 
 TITLE_SHOWN = 32
 MODEL_SHOWN = 30
+DIRECTORY_SHOWN = 20
+BRANCH_SHOWN = 24
 MIN_SHARE = 0.005
 """Smaller shares of the context are not shown."""
+PRIORITY = (
+    "model",
+    "mode",
+    "keys",
+    "processes",
+    "context",
+    "cost",
+    "busy",
+    "directory",
+    "branch",
+    "title",
+    "tokens",
+    "epoch",
+)
+"""What is shown first if the line is too short for everything."""
+SEPARATOR = " · "
 
 
 class TokenUsage:
@@ -18,6 +40,8 @@ class TokenUsage:
     def __init__(self) -> None:
         self.context = 0
         """Tokens of the latest request and its reply, with which the next one starts."""
+        self.tokens = 0
+        """All tokens of the session, sent and received."""
         self.cost: float | None = None
 
     def take(self, entry: Entry) -> None:
@@ -25,30 +49,74 @@ class TokenUsage:
             usage = entry.event.usage
             if usage.tokens_in or usage.tokens_out:
                 self.context = usage.tokens_in + usage.tokens_out
+                self.tokens += self.context
             if usage.cost is not None:
                 self.cost = (self.cost or 0.0) + usage.cost
         elif isinstance(entry.event, Compacted) and entry.event.tokens_after:
             self.context = entry.event.tokens_after
 
 
-def status_line(
-    session: Session | None, model: str, *, share: float, cost: float | None, busy: str, processes: int, width: int
-) -> str:
-    """Model, title, epoch, context use, cost and processes, as far as they fit."""
-    summary = None if session is None else session.summary
-    title = one_line(summary.title or "") if summary is not None else "new session"
-    facts = [
-        fit_end(one_line(summary.model if summary is not None and summary.model else model), MODEL_SHOWN),
-        fit(title, TITLE_SHOWN),
-        f"epoch {summary.epoch}" if summary is not None and summary.epoch else "",
-        f"context {share:.0%}" if share >= MIN_SHARE else "",
-        f"${cost:.4f}" if cost is not None else "",
-        f"{processes} running" if processes else "",
-        busy if busy != "queue" else "",
-    ]
-    line = ""
-    for fact in filter(None, facts):
-        longer = f"{line} · {fact}" if line else fact
-        if len(longer) <= width:
-            line = longer
-    return line or fit(facts[0], width)
+class StatusFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the line shows. Unknown and usual values are empty."""
+
+    model: str
+    mode: str = ""
+    """The permission mode of the session."""
+    directory: str = ""
+    branch: str = ""
+    share: float = 0.0
+    """The used share of the context window."""
+    tokens: int = 0
+    cost: float | None = None
+    title: str = ""
+    epoch: int = 0
+    processes: int = 0
+    """Background processes that run."""
+    busy: str = "queue"
+    keys: str = ""
+    """The state of vim keys."""
+
+
+def status_line(facts: StatusFacts, width: int) -> str:
+    """The facts in one line, as far as they fit."""
+    pieces = _pieces(facts)
+    kept = {"model"}
+    for name in PRIORITY:
+        if pieces[name] and get_cwidth(_line(pieces, {*kept, name})) <= width:
+            kept.add(name)
+    return fit(_line(pieces, kept), width)
+
+
+def _line(pieces: dict[str, str], kept: set[str]) -> str:
+    return SEPARATOR.join(text for name, text in pieces.items() if name in kept)
+
+
+def _pieces(facts: StatusFacts) -> dict[str, str]:
+    """The text for each fact, in the order of the line."""
+    return {
+        "keys": facts.keys,
+        "model": fit_end(one_line(facts.model), MODEL_SHOWN),
+        "mode": facts.mode,
+        "directory": fit_end(one_line(facts.directory), DIRECTORY_SHOWN),
+        "branch": fit(one_line(facts.branch), BRANCH_SHOWN),
+        "context": f"context {facts.share:.0%}" if facts.share >= MIN_SHARE else "",
+        "tokens": f"{short_number(facts.tokens)} tokens" if facts.tokens else "",
+        "cost": f"${facts.cost:.4f}" if facts.cost is not None else "",
+        "title": fit(one_line(facts.title), TITLE_SHOWN),
+        "epoch": f"epoch {facts.epoch}" if facts.epoch else "",
+        "processes": f"{facts.processes} running" if facts.processes else "",
+        "busy": facts.busy if facts.busy != "queue" else "",
+    }
+
+
+def short_number(number: int) -> str:
+    """`950`, `12.3k`, `4.5M`."""
+    if number < 1_000:
+        return str(number)
+    return f"{number / 1_000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.1f}M"
+
+
+def abbreviate(path: Path) -> str:
+    """The path with `~` for the user's home directory."""
+    home = Path.home()
+    return str(path) if not path.is_relative_to(home) else str("~" / path.relative_to(home)).removesuffix("/.")

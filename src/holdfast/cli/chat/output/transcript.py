@@ -16,6 +16,7 @@ from holdfast.engine.liveness.handover_question import asked_by
 from holdfast.engine.streaming.bus import LiveText, StreamItem, TurnBroke
 from holdfast.engine.turn.loop import INTERRUPTED
 from holdfast.engine.turn.refused_input import REFUSED_NOTICE
+from holdfast.model.attachment import attachment_headers
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAnswered,
@@ -39,7 +40,7 @@ from holdfast.model.event import (
     TurnStarted,
     UserSaid,
 )
-from holdfast.model.message import Text, ToolCall, text_of
+from holdfast.model.message import Text, ToolCall, text_of, typed_text
 from holdfast.model.sanitize import one_line
 from holdfast.slash.format import describe_end
 
@@ -117,7 +118,7 @@ class TerminalTranscript:
             case TurnStarted():
                 self.turn_id, self._since = event.turn_id, self._now()
             case UserSaid():
-                yield self._said(entry, text_of(event.parts))
+                yield self._said(entry, event)
             case ModelSaid():
                 yield from self._reply(event)
             case ToolStarted():
@@ -132,9 +133,12 @@ class TerminalTranscript:
             case _:
                 yield from self._notice(event)
 
-    def _said(self, entry: Entry, text: str) -> str:
-        shown = shorten(text, f"/show {entry.seq}")
-        return "\n" + self._painter.indented("❯ ", shown, mark_style="bold cyan", style="bold")
+    def _said(self, entry: Entry, event: UserSaid) -> str:
+        """The typed text, and one line for each attachment."""
+        shown = shorten(typed_text(event.parts), f"/show {entry.seq}")
+        text = "\n" + self._painter.indented("❯ ", shown, mark_style="bold cyan", style="bold")
+        headers = attachment_headers(event.parts)
+        return text + "".join(self._painter.indented("  ", header, style="dim") for header in headers)
 
     def _reply(self, event: ModelSaid) -> Iterator[str]:
         text = text_of(event.parts)

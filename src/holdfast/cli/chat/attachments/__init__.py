@@ -1,0 +1,1 @@
+"""Attaches files, directories, images and the output of commands to a message."""
