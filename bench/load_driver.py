@@ -16,6 +16,8 @@ import msgspec
 from bench.model_server import WORDS
 
 SAID = "Are you there?"
+FIRST = b"0000"
+"""The number of a turn in what is said. The same words again would take the turn back, as a client does that regenerates."""
 WORD = b"word"
 LIMIT_SECONDS = 600.0
 """Without any byte from any connection: the server hangs."""
@@ -33,7 +35,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     words: int = WORDS
 
     def request(self, session: str) -> bytes:
-        said = {"messages": [{"role": "user", "content": SAID}]} if "chat" in self.path else {"input": SAID}
+        """Return the first request of a session."""
+        words = f"{SAID} #{FIRST.decode()}"
+        said = {"messages": [{"role": "user", "content": words}]} if "chat" in self.path else {"input": words}
         body = json.dumps({"model": "m", "stream": self.stream, **said}).encode()
         head = (
             f"POST {self.path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {self.key}\r\n"
@@ -88,13 +92,14 @@ class _Connection:
         """Send the next turn; False if there is none."""
         if self._done == self._left:
             return False
-        if self._done % self._in_session == 0:
+        place = self._done % self._in_session
+        if place == 0:
             self._request = self._endpoint.request(f"{self._name}-{self._done // self._in_session}")
         self._done += 1
         self._reply.clear()
         self._size = 0
         self._start = self._last = time.perf_counter()
-        self.socket.sendall(self._request)
+        self.socket.sendall(self._request.replace(b"#" + FIRST, b"#%04d" % place))
         return True
 
     def receive(self) -> bool:

@@ -18,6 +18,9 @@ class ToolSpec(msgspec.Struct, frozen=True):
     strict: bool = False
     """Whether the provider should enforce the schema; providers that cannot do so ignore it."""
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.description))  # a schema has no hash; equal tools have equal names and texts
+
 
 class RequestCache:
     """What a provider keeps between the requests of one session, so that it need not render all messages again.

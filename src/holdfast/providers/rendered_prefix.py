@@ -7,6 +7,7 @@ rendered for each request. The newest two exchanges are never settled, because A
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Self, TypeVar
 
 import msgspec
@@ -19,6 +20,30 @@ from holdfast.providers.sanitize import name_tools
 
 MANY_MESSAGES = 500
 """From this many new messages on, a request is rendered in a thread: about 10 ms."""
+
+SHARED_LISTS = 16
+"""How many lists of tools are kept for later sessions."""
+ToolForm = Callable[[ToolSpec, str], dict[str, object]]
+
+
+class DeclaredTools(msgspec.Struct, frozen=True):
+    """A list of tools in the form of a provider."""
+
+    by_name: dict[str, ToolSpec]
+    """By the names in the request."""
+    names: dict[str, str]
+    """From our names to those in the request."""
+    items: list[dict[str, object]]
+    json: msgspec.Raw
+
+
+@lru_cache(SHARED_LISTS)
+def declare(tools: tuple[ToolSpec, ...], form: ToolForm) -> DeclaredTools:
+    """Declare the tools. Sessions with equal tools share the result, which is larger than most sessions."""
+    by_name = name_tools(tools)
+    items = [form(tool, name) for name, tool in by_name.items()]
+    names = {tool.name: name for name, tool in by_name.items()}
+    return DeclaredTools(by_name, names, items, msgspec.Raw(msgspec.json.encode(items)))
 
 
 class NewBlocks(msgspec.Struct, frozen=True):
@@ -36,14 +61,12 @@ class RenderedPrefix:
     """The settled messages of one session, for one server and one list of tools."""
 
     call_id_pattern: re.Pattern[str]
+    tool_form: ToolForm
 
     def __init__(self, server: str, tools: tuple[ToolSpec, ...]) -> None:
         self.server = server
         self.tools = tools
-        self.tools_by_name = name_tools(tools)
-        """By the names in the request."""
-        self.names = {tool.name: name for name, tool in self.tools_by_name.items()}
-        """From our names to those in the request."""
+        self.declared_tools = declare(tools, type(self).tool_form)
         self.json = GrowingBytes()
         """The rendered messages, separated by commas."""
         self._messages: Sequence[Message] = ()

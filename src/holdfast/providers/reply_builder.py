@@ -44,7 +44,7 @@ class CallIdAllocator:
             is_taken = call.id in found or self._prefix.has_call(call.id)
             id = call.id if call.id.strip() and not is_taken else self._new_id()
             text = call.arguments if call.arguments.strip() or cut else "{}"
-            tool = self._prefix.tools_by_name.get(call.name)
+            tool = self._prefix.declared_tools.by_name.get(call.name)
             found[id] = ToolCall(id, tool.name if tool is not None else call.name, text)
         return found
 

@@ -19,7 +19,7 @@ from holdfast.providers.body_chunks import CHUNK_BYTES, merge_small
 from holdfast.providers.endpoint import ProviderEndpoint
 from holdfast.providers.error_mapping import ProviderErrorResponse
 from holdfast.providers.sse_parser import EventTooLarge, ServerEvent, SseParser
-from holdfast.providers.timed_reader import TimedReader
+from holdfast.providers.timed_reader import ReadPace, TimedReader
 from holdfast.providers.timeouts import RequestTimeouts, connection_error, timeout_error
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class ProviderTransport:
         self._is_last = is_last
         self._session: aiohttp.ClientSession | None = None
         self._opening = asyncio.Lock()
+        self._pace = ReadPace()
 
     async def post(self, body: Sequence[bytes]) -> AsyncGenerator[list[ServerEvent], None]:
         """The events before the last one, as many at a time as have arrived. Closing the generator closes the connection.
@@ -72,7 +73,7 @@ class ProviderTransport:
             try:
                 if response.status >= 400:
                     raise ProviderErrorResponse(response.status, response.headers, await self._read_error(response))
-                reader = TimedReader(response.content)
+                reader = TimedReader(response.content, self._pace)
                 try:
                     async for events in self._events(response, reader):
                         yield events

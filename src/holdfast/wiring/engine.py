@@ -215,6 +215,7 @@ def _silence(settings: Settings) -> float | None:
 def _prepare_turns(settings: Settings, models: ModelRouter, tools: SessionTools, *, attended: bool) -> Prepare:
     """Return the function that chooses the settings of a session's turns."""
     system = settings.agent.system or SYSTEM_PROMPT.read_text("utf-8")
+    compaction = cache(partial(compaction_settings, settings, models))
 
     def prepare(session: Session, opened: Event) -> TurnSettings:
         model = session.summary.model or settings.model
@@ -223,7 +224,7 @@ def _prepare_turns(settings: Settings, models: ModelRouter, tools: SessionTools,
             tool_call_settings(session, opened, tools, settings, models.ask, attended=attended),
             settings.agent.max_steps,
             settings.agent.turn_seconds,
-            compaction_settings(settings, models, model),
+            compaction(model),
         )
 
     return prepare

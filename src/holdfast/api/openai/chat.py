@@ -45,6 +45,7 @@ class ChatResponse:
         self.turn = turn
         received = turn.received
         self._fields = chunk_fields(received.admission.turn_id, received.model)
+        self._around_text: tuple[bytes, bytes] | None = None
 
     async def whole(self) -> Response:
         await self.turn.follow_to_end()
@@ -71,7 +72,7 @@ class ChatResponse:
                     if item is None:
                         yield sse.HEARTBEAT
                     elif text := turn.reply.add(item):
-                        yield self._chunk({"content": text})
+                        yield self._text_chunk(text)
             turn.raise_if_failed()
             for piece in self._ending(include_usage=include_usage):
                 yield piece
@@ -93,6 +94,14 @@ class ChatResponse:
             return [*calls, self._chunk({}, reply.finish, usage)]
         about = _with_fields(self._fields, "chat.completion.chunk")
         return [*calls, self._chunk({}, reply.finish), sse.format_event({**about, "choices": [], **usage})]
+
+    def _text_chunk(self, text: str) -> bytes:
+        """Build the chunk with this text. What comes before and after the text is the same in each, and is encoded once."""
+        if self._around_text is None:
+            before, _, after = self._chunk({"content": ""}).rpartition(b'""')
+            self._around_text = before, after
+        before, after = self._around_text
+        return before + sse.encode_json(text) + after
 
     def _chunk(
         self, delta: dict[str, object], finish: str | None = None, more: dict[str, object] | None = None

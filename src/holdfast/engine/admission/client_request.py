@@ -149,7 +149,7 @@ class _Target(msgspec.Struct, frozen=True):
     new: bool = False
     forked_from: str | None = None
     tail: Sequence[Entry] = ()
-    """The end of the session's log, if it was read."""
+    """The end of the session's log, if it is known."""
 
 
 def admit_request(
@@ -198,6 +198,8 @@ def admit_request(
         terms=terms,
     )
     admission = admit_to(tx, session, user_input, worker_id=worker_id, at=at, end=end)
+    if target.new and admission.began:  # with the first event, so that nothing has to be read of a new session
+        admission = msgspec.structs.replace(admission, entries=(*target.tail, *admission.entries))
     if arrival.request:
         recent = RecentRequest(session.id, arrival.turn_id, worker_id)
         recent_requests.add(tx, owner, arrival.request, recent, at=at)
@@ -374,11 +376,11 @@ def _begin(tx: Transaction, arrival: ClientRequest, at: int, *, side_of: str | N
         workdir=arrival.workdir,
         side_of=side_of,
     )
-    session, _ = sessions.create(tx, arrival.new_id, opened, at=at)
+    session, is_new = sessions.create(tx, arrival.new_id, opened, at=at)
     if opened.channel is not None:
         aliases.set_channel_session(tx, opened.channel, session.id, at=at)
     client_history.begin(tx, session, "" if side_of is not None else arrival.caller)
-    return _Target(session, new=True)
+    return _Target(session, new=True, tail=[Entry(session.seq, at, opened, session.hash)] if is_new else ())
 
 
 def _fork(

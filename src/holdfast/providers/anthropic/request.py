@@ -36,23 +36,25 @@ class AnthropicBody(RenderedBody, frozen=True):
     """Of everything before the answer, to store with the thinking in it."""
 
 
+def _tool(tool: ToolSpec, name: str) -> Json:
+    return {"name": name, "description": clean(tool.description), "input_schema": object_schema(tool.parameters)}
+
+
 class AnthropicPrefix(RenderedPrefix):
     call_id_pattern = IDS
+    tool_form = staticmethod(_tool)
 
     def __init__(self, server: str, tools: tuple[ToolSpec, ...]) -> None:
         super().__init__(server, tools)
         self.system: list[Json] = []
-        self.declared: list[Json] = [
-            {"name": name, "description": clean(tool.description), "input_schema": object_schema(tool.parameters)}
-            for name, tool in self.tools_by_name.items()
-        ]
+        self.declared = self.declared_tools.items
         self.called: dict[str, None] = {}
         """The names of the tools that the settled messages call."""
         self.digest = hashlib.sha256()
         """Of the system text, the tools and the settled messages."""
 
     def wire_name(self, call: CallWithResult) -> str:
-        return self.names.get(call.name) or safe_name(call.name)
+        return self.declared_tools.names.get(call.name) or safe_name(call.name)
 
 
 def render(request: ModelRequest, *, server: str = OFFICIAL) -> AnthropicBody:

@@ -28,14 +28,20 @@ REASONING_FIELDS = {
 """Servers that reject an answer with tool calls but without this field, even if another model gave the answer."""
 
 
+def _tool(tool: ToolSpec, name: str) -> dict[str, object]:
+    function: dict[str, object] = {"name": name, "description": clean(tool.description)}
+    function["parameters"] = object_schema(tool.parameters)
+    if tool.strict:
+        function["strict"] = True
+    return {"type": "function", "function": function}
+
+
 class OpenAiPrefix(RenderedPrefix):
     call_id_pattern = IDS
+    tool_form = staticmethod(_tool)
 
     def __init__(self, server: str, tools: tuple[ToolSpec, ...]) -> None:
         super().__init__(server, tools)
-        self.tools_json = msgspec.Raw(
-            msgspec.json.encode([_tool(tool, name) for name, tool in self.tools_by_name.items()])
-        )
         self.field: str | None = None
         """The field with which the messages were rendered."""
         self.own_field: str | None = None
@@ -61,8 +67,8 @@ def render(request: ModelRequest, *, server: str = OFFICIAL) -> RenderedBody:
         newest = _render_newest(request, prefix)
         assert newest is not None
     body: dict[str, object] = {"stream": True, "stream_options": {"include_usage": True}}
-    if prefix.tools_by_name:
-        body["tools"] = prefix.tools_json
+    if prefix.declared_tools.items:
+        body["tools"] = prefix.declared_tools.json
     if request.max_tokens is not None:
         body[_limit_field(server)] = max(1, request.max_tokens)
     if request.temperature is not None:
@@ -76,14 +82,6 @@ def _limit_field(server: str) -> str:
     """Newer OpenAI models reject `max_tokens`; most compatible servers know only that."""
     official = server == OFFICIAL or server.endswith(".openai.azure.com")
     return "max_completion_tokens" if official else "max_tokens"
-
-
-def _tool(tool: ToolSpec, name: str) -> dict[str, object]:
-    function: dict[str, object] = {"name": name, "description": clean(tool.description)}
-    function["parameters"] = object_schema(tool.parameters)
-    if tool.strict:
-        function["strict"] = True
-    return {"type": "function", "function": function}
 
 
 def _render_newest(request: ModelRequest, prefix: OpenAiPrefix) -> bytes | None:
@@ -111,7 +109,7 @@ def _render_blocks(blocks: list[Block], prefix: OpenAiPrefix, field: str | None)
             continue
         if shown:
             messages.append({"role": "user", "content": _content(tuple(shown))})
-        messages.append(_answer(block, prefix.server, field, prefix.names))
+        messages.append(_answer(block, prefix.server, field, prefix.declared_tools.names))
         messages.extend(_result(call) for call in block.calls)
         shown = [part for call in block.calls for part in _images(call)]
     if shown:
