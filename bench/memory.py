@@ -16,6 +16,8 @@ IDLE = 192
 """Sessions that are opened and then left alone: together with the earlier ones no more than a worker keeps in memory."""
 BUSY = 256
 TURNS = 2
+WARM_UP_TURNS = 20
+"""Enough to fill the caches that all sessions share, as those of SQLite."""
 PEER_SESSIONS = 16
 SAMPLE_SECONDS = 0.05
 SERVER_GOAL = Goal("≤", 60, " MB")
@@ -48,7 +50,7 @@ def _figure(what: str, value: str, judged: float, goal: Goal, others: dict[str, 
 def _idle(system: System, at_once: int, rounds: int) -> tuple[int, float]:
     """Resident memory of the fresh server, and how much each further session adds."""
     fresh = resident_bytes(system.process)
-    drive(system.endpoint, "warm-up", sessions=at_once, turns=2)
+    drive(system.endpoint, "warm-up", sessions=at_once, turns=WARM_UP_TURNS)
     before = resident_bytes(system.process)
     drive(system.endpoint, "idle", sessions=at_once, turns=TURNS * rounds, in_session=TURNS)
     return fresh, (resident_bytes(system.process) - before) / (at_once * rounds)

@@ -100,9 +100,27 @@ def test_what_looks_like_a_secret_is_hidden(text: str) -> None:
 
 
 FORMATS = [
-    *("sk-{}", "hfk-{}", "hfu-{}", "ghp_{0}{0}", "gho_{0}{0}", "ghu_{0}{0}", "ghs_{0}{0}", "ghr_{0}{0}", "github_pat_{0}{0}"),
+    *(
+        "sk-{}",
+        "hfk-{}",
+        "hfu-{}",
+        "ghp_{0}{0}",
+        "gho_{0}{0}",
+        "ghu_{0}{0}",
+        "ghs_{0}{0}",
+        "ghr_{0}{0}",
+        "github_pat_{0}{0}",
+    ),
     *("xoxb-{}", "AKIAQ7RT9XZ2LM4NP6VB", "AIza{0}{0}", "12345678:{0}{0}x", "Bearer {}", "basic {}", "s3://me:{}@host"),
-    *("x-api-key: {}", "APIKEY={}", "Authorization={}", "access_token: {}", "secret={}", "Password: {}", "my odd secret"),
+    *(
+        "x-api-key: {}",
+        "APIKEY={}",
+        "Authorization={}",
+        "access_token: {}",
+        "secret={}",
+        "Password: {}",
+        "my odd secret",
+    ),
 ]
 
 
