@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(FACES, SERVICES | {"slash"}),
     "wiring": WIRING | FACES,
     "library": WIRING,
-    "cli": WIRING | {"library", "cron", "batch", "broker", "torture"},
+    "cli": WIRING | {"library", "cron", "batch", "broker", "gateway", "torture"},
     "__init__": {"library"},
     "__main__": {"cli"},
 }

@@ -2,13 +2,27 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from holdfast.clock import SystemClock
+from holdfast.gateway import policy
+from holdfast.gateway import setup as first_contact
 from holdfast.gateway.intake import parse_payload
-from holdfast.gateway.port import DeliveryUnknown, Incoming, Outgoing, Platform, Rejected, RetryLater, Sent
+from holdfast.gateway.platforms import registry
+from holdfast.gateway.port import (
+    DeliveryUnknown,
+    Incoming,
+    Outgoing,
+    Platform,
+    PlatformOptions,
+    Rejected,
+    RetryLater,
+    Sent,
+)
+from holdfast.gateway.recipes import RECIPES, find_problems
 from holdfast.model.errors import Unavailable
 from holdfast.store.repos.outbox import ReplyChoice
 from holdfast.tasks import stop
@@ -124,6 +138,34 @@ async def test_messages_are_received_in_order_and_parsed(subject: Subject) -> No
     assert {one.chat for one in found} == {subject.chat}
     assert len({one.message for one in found}) == 5
     assert all(one.person and one.private and not one.ignored for one in found)
+
+
+@pytest.mark.process
+async def test_setup_finds_who_writes_and_sends_them_a_message(subject: Subject) -> None:
+    async with subject.connect() as platform:
+        waiting = asyncio.create_task(first_contact.wait_for_person(platform, 60))
+        while not waiting.done():  # until it is connected, some platforms lose what is said
+            with suppress(Exception):  # the platform may refuse a second one, because the first was not taken
+                await subject.say("hello")
+            await asyncio.wait({waiting}, timeout=1)
+        person = await waiting
+        assert person is not None and person.person
+        assert person.chat == subject.chat
+        assert await first_contact.send_test_message(platform, person) == ""
+
+    assert any("Holdfast is set up" in text for text in await subject.heard())
+
+
+@all_but("fake")
+async def test_every_setting_that_a_platform_reads_is_in_its_recipe(subject: Subject) -> None:
+    options = PlatformOptions(subject.kind, dict(subject.options))
+    policy.from_options(options)
+    async with registry.connect(subject.kind)(options, SystemClock()):
+        options.refuse_unknown()
+
+    assert options.names_read <= RECIPES[subject.kind].settings
+    assert find_problems(subject.kind, subject.options) == []
+    assert find_problems(subject.kind, {**subject.options, "tokn": "x"}) != []
 
 
 async def test_a_redelivered_message_has_the_same_id(subject: Subject) -> None:

@@ -32,6 +32,7 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
     health, sandbox = _health(settings), _sandbox(settings)
     warnings = [*settings.warnings, *_permission_warnings(settings), *_sandbox_warnings(sandbox), *health.warnings]
     warnings += model_setup.model_warnings(settings.home, settings.model)
+    health = msgspec.structs.replace(health, problems=[*health.problems, *_platform_problems(settings)])
     if as_json:
         render.print_json(_document(settings, health, warnings) | {"sandbox": _sandbox_document(sandbox)})
     else:
@@ -66,6 +67,21 @@ def _sandbox_warnings(sandbox: "Sandbox") -> list[str]:
     if sandbox.program is not None:
         return []
     return [f"no sandbox, so commands that tools run can read the home: {sandbox.reason}; see docs/security.md"]
+
+
+def _platform_problems(settings: "Settings") -> list[str]:
+    """What keeps messaging platforms from starting: wrong settings, and missing client libraries."""
+    from holdfast.gateway.platforms import registry
+    from holdfast.gateway.recipes import find_problems
+    from holdfast.installation import command_to_add
+
+    problems: list[str] = []
+    for name, table in settings.gateway.platforms.items():
+        kind = str(table.get("kind", name))
+        problems += find_problems(name, table)
+        if kind in registry.KINDS and not registry.is_installed(kind):
+            problems.append(f"[gateway.{name}] needs a client library; run: {command_to_add(registry.KINDS[kind])}")
+    return problems
 
 
 def _permission_warnings(settings: "Settings") -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import context, render
+from holdfast.cli.gateway_setup import setup
 from holdfast.clock import format_local_time
 from holdfast.engine.liveness.janitor import assess_worker
 from holdfast.interop.serialization import format_time
@@ -27,6 +28,9 @@ LISTED = 50
 @click.group()
 def gateway() -> None:
     """Manage messaging platforms."""
+
+
+gateway.add_command(setup)
 
 
 @gateway.command()

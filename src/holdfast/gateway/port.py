@@ -166,6 +166,10 @@ class PlatformOptions:
         self._given = given
         self._read: set[str] = set()
 
+    @property
+    def names_read(self) -> frozenset[str]:
+        return frozenset(self._read)
+
     def text(self, key: str, default: str | None = None) -> str:
         return self._get(key, str, default, "a string")
 

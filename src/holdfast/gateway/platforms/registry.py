@@ -35,3 +35,12 @@ def connect(kind: str, others: Mapping[str, Connect] | None = None) -> Connect:
         raise Invalid(f"[gateway.{kind}] needs the extra {KINDS[kind]!r}: pip install 'holdfast[{KINDS[kind]}]'") from e
     opened: Connect = module.connect
     return opened
+
+
+def is_installed(kind: str) -> bool:
+    """Whether the client library of a known platform is installed."""
+    try:
+        connect(kind)
+    except Invalid:
+        return False
+    return True
