@@ -3,6 +3,7 @@
 import asyncio
 import codecs
 import re
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,8 +11,10 @@ from holdfast.model.finding import Finding
 from holdfast.model.tool import ToolContext, ToolOutput
 from holdfast.safe_fetch import FetchedContent, SafeFetcher, TooLarge
 from holdfast.tools.spec import load_spec
-from holdfast.tools.web.html_text import PageText, html_to_text, tidy
 from holdfast.tools.web.untrusted import frame
+
+if TYPE_CHECKING:
+    from holdfast.tools.web.html_text import PageText
 
 MAX_BYTES = 5 * 1024 * 1024
 PAGE_CHARS = 40_000
@@ -65,7 +68,7 @@ class FetchUrlTool:
         page = await asyncio.to_thread(_read_page, content, media_type)
         return ToolOutput.say(self._show(content.url, page, parsed.offset))
 
-    def _show(self, url: str, page: PageText, offset: int) -> str:
+    def _show(self, url: str, page: "PageText", offset: int) -> str:
         part = page.text[offset : offset + self._page_chars]
         if not part:
             part = "(no readable text)" if not page.text else f"(the text has only {len(page.text):,} characters)"
@@ -77,7 +80,9 @@ class FetchUrlTool:
         return framed
 
 
-def _read_page(content: FetchedContent, media_type: str) -> PageText:
+def _read_page(content: FetchedContent, media_type: str) -> "PageText":
+    from holdfast.tools.web.html_text import PageText, html_to_text, tidy  # few turns read pages
+
     text = _decode(content)
     looks_like_html = not media_type and text[:1_000].lstrip().lower().startswith(("<!doctype html", "<html"))
     if media_type in HTML_TYPES or looks_like_html:

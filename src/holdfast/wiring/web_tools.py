@@ -4,7 +4,6 @@ import holdfast
 from holdfast.engine.context.tokens import BYTES_PER_TOKEN
 from holdfast.model.tool import Tool
 from holdfast.model.web_search import WebSearch
-from holdfast.providers.search.services import BraveSearch, SearxngSearch, TavilySearch
 from holdfast.safe_fetch import SafeFetcher
 from holdfast.settings import Settings, Terminal, WebSettings
 from holdfast.tools.fetch_url import PAGE_CHARS, FetchUrlTool
@@ -33,10 +32,14 @@ def _offline_terminals(terminal: Terminal) -> frozenset[str]:
 
 def _make_search_service(web: WebSettings) -> WebSearch | None:
     """The configured search service; None without one, or if its key is not set."""
+    if web.search_provider is None:
+        return None
+    from holdfast.providers.search.services import BraveSearch, SearxngSearch, TavilySearch
+
     key = web.api_key.reveal() if web.api_key else ""
     if web.search_provider == "searxng" and web.base_url:
         return SearxngSearch(web.base_url, key, timeout_seconds=web.timeout_seconds)
-    if web.search_provider is None or not key:
+    if not key:
         return None
     service = BraveSearch if web.search_provider == "brave" else TavilySearch
     return service(key, web.base_url, timeout_seconds=web.timeout_seconds)
