@@ -233,6 +233,7 @@ class Cron:
             model=schedule.model or self._model,
             title=title_line(schedule.prompt) or None,
             terminal=schedule.terminal,
+            mode=self._services.mode,
         )
         sessions.create(tx, session_id, opened, at=now)
         schedules.open_slot(tx, ScheduleSlot(schedule.id, due_at, "running", "", session_id, turn_id, now, None))

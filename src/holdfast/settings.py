@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from holdfast.model.mode import DEFAULT_MODE, Mode
+
 Provider = Literal["openai", "anthropic", "local", "scripted"]
 PROVIDERS: tuple[str, ...] = get_args(Provider)
 DEFAULT_MODELS = {"openai": "openai:gpt-5.4-mini", "anthropic": "anthropic:claude-sonnet-5-5"}
@@ -136,6 +138,8 @@ class AgentSettings(Section, frozen=True):
     max_steps: Count = 90
     system: str | None = None
     approvals: Literal["ask", "allow", "deny"] = "ask"
+    mode: Mode = DEFAULT_MODE
+    """The permission mode of new sessions."""
     approval_seconds: Annotated[float, Meta(ge=0)] = 30
     """How long a question waits for an answer in a session that nobody watches."""
     turn_seconds: Seconds = 3600

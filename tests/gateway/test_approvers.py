@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.gateway.approvers import Approvers
 from holdfast.gateway.port import Incoming
-from holdfast.model.event import ApprovalAnswered
+from holdfast.model.event import ApprovalAnswered, ModeChanged
 from holdfast.providers.scripted import ScriptedCall, ScriptStep
 from holdfast.store.repos import aliases, approvals, log
 from tests.engine.stage import set_up
@@ -62,6 +62,25 @@ async def test_an_approver_of_the_platform_or_the_chat_may_answer_for_others(
         answered = (await fixture.replies(2))[1]
 
     assert (answered == "Allowed.") is allowed
+
+
+@pytest.mark.parametrize(("setting", "allowed"), [({"approvers": ["bob"]}, True), ({"owners": ["bob"]}, False)])
+async def test_in_a_group_only_an_approver_may_change_the_permission_mode(
+    tmp_path: Path, setting: dict[str, object], allowed: bool
+) -> None:
+    channel = FakeChannel(text=4000)
+    stage = await set_up(tmp_path, model="echo")
+    async with run_gateway(tmp_path, channel, stage=stage, allow=["alice", "bob"], **setting) as fixture:
+        await channel.say("hello", **{**GROUP, "name": "Alice"})
+        await fixture.replies(1)
+        await channel.say("/mode trusted", person="bob", message="from bob", **GROUP)
+        answered = (await fixture.replies(2))[1]
+        [session_id] = [await fixture.database.read(aliases.get_channel_session, "fake:c1")]
+        events = [entry.event for entry in await fixture.database.read(log.read, session_id)]
+
+    changes = [(event.mode, event.by) for event in events if isinstance(event, ModeChanged)]
+    assert changes == ([("trusted", "Bob (bob) on fake")] if allowed else [])
+    assert answered.startswith("Permission mode changed to trusted" if allowed else "! only an approver")
 
 
 def test_without_a_requester_only_approvers_and_the_person_of_a_private_chat_may_answer() -> None:

@@ -11,6 +11,7 @@ from holdfast.model.event import (
     Event,
     Forked,
     Imported,
+    ModeChanged,
     ModelChanged,
     ModelSaid,
     Pinned,
@@ -86,6 +87,8 @@ TABLE: list[tuple[SessionSummary, Event, dict[str, object]]] = [
     (SessionSummary(title="old"), Titled(title=" new \t title"), {"title": "new title"}),
     (SessionSummary(title="old"), Titled(title="\n"), {"title": None}),
     (SessionSummary(model="m"), ModelChanged(model="n"), {"model": "n"}),
+    (SessionSummary(mode="plan"), ModeChanged(mode="ask", previous="plan"), {"mode": "ask"}),
+    (SessionSummary(), SessionOpened(source="run", mode="plan"), {"source": "run", "mode": "plan", "created_at": AT}),
     (
         SessionSummary(open_turn="t"),
         Ended(reason="reaped", last_sign_at=7),

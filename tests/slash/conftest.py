@@ -10,8 +10,10 @@ from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.submission import NewMessage
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.message import Content, Text
+from holdfast.model.mode import Mode as PermissionMode
 from holdfast.settings import Settings
 from holdfast.slash.context import CommandChoice, Preview, RunningProcess
+from holdfast.store.repos import sessions
 from holdfast.store.repos.input_queue import Mode
 from holdfast.store.search.index import SearchIndex, open_index
 from tests.engine.stage import Stage, set_up
@@ -93,6 +95,16 @@ class TestContext:
             raise Invalid(f"{name!r} names no model")
         await self.engine.open(OpenRequest(ref=self.session_id, model=name))
         return True
+
+    async def permission_mode(self) -> PermissionMode:
+        if self.session_id is None:
+            return self.settings.agent.mode
+        return (await self.stage.database.read(sessions.get, self.session_id)).summary.mode
+
+    async def change_mode(self, mode: PermissionMode) -> None:
+        if self.session_id is None:
+            raise Invalid("no session yet")
+        await self.engine.actions.set_mode(self.session_id, mode, by="ann")
 
     async def search_index(self) -> SearchIndex:
         self._index = self._index or await open_index(self.workdir / "search.db", self.stage.database)

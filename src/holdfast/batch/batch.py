@@ -144,6 +144,7 @@ class Batch:
             model=prompt.model,
             title=title_line(prompt.text) or None,
             system=prompt.system,
+            mode=self._services.mode,
         )
 
     async def _join(self, session: Session, turn_id: str) -> SubmittedTurn:

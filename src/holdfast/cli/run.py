@@ -23,6 +23,7 @@ from holdfast.engine.submission import NewMessage
 from holdfast.library import CHANNEL
 from holdfast.model.errors import Invalid
 from holdfast.model.message import Content, Text
+from holdfast.model.mode import MODES, Mode
 from holdfast.model.sanitize import visible
 from holdfast.providers import registry
 from holdfast.settings import TERMINALS
@@ -40,6 +41,7 @@ NOT_APPROVED = "denied"
 @click.option("--model", metavar="PROVIDER:NAME", help="Set the model of the session.")
 @click.option("--title", help="Set the title of a new session.")
 @click.option("--terminal", type=click.Choice(TERMINALS), help="Run commands in this backend, for a new session.")
+@click.option("--mode", type=click.Choice(MODES), help="Set the permission mode of the session.")
 @click.option("--stdin/--no-stdin", "stdin", default=None, help="Wait for piped input, or ignore it.")
 @context.json_option
 def run(
@@ -50,6 +52,7 @@ def run(
     model: str | None,
     title: str | None,
     terminal: str | None,
+    mode: Mode | None,
     stdin: bool | None,
     as_json: bool,
 ) -> int:
@@ -73,6 +76,7 @@ def run(
         title=title,
         workdir=config.workdir(),
         terminal=terminal or "",
+        mode=mode,
     )
     context.hide_secrets()
     return context.with_app(lambda app: _run(app, opening, parts, as_json=as_json))

@@ -11,6 +11,7 @@ from holdfast.engine.explain import Explanation
 from holdfast.engine.liveness.janitor import Janitor, SweepReport, assess_worker
 from holdfast.interop.documents.explanation import WhyResponse
 from holdfast.interop.documents.workers import SweepResponse, WorkerItem, WorkerListResponse
+from holdfast.model.mode import MODE_HELP
 from holdfast.model.sanitize import visible
 from holdfast.model.text import counted
 from holdfast.process_lookup import current_identity
@@ -131,6 +132,8 @@ def why(ref: str, as_json: bool) -> None:
     for process, seen in found.processes:
         blocks = ", blocks reset" if seen.blocks else ""
         render.print_text(visible(f"process {process.id} ({process.command}): {seen.kind}{blocks} ({seen.evidence})"))
+    mode = found.session.summary.mode
+    render.print_text(f"permission mode: {mode} ({MODE_HELP[mode]})")
     render.print_text(visible(f"terminal: {found.terminal}"))
     if found.reset:
         render.print_text(visible(f"reset: {found.reset}"))

@@ -15,6 +15,7 @@ from holdfast.model.answer import Answer
 from holdfast.model.errors import Conflict, Invalid, NotFound
 from holdfast.model.event import CompactionFailed
 from holdfast.model.form import require_reply
+from holdfast.model.mode import parse_mode
 from holdfast.model.session import Session
 from holdfast.model.text import counted
 from holdfast.store.repos import approvals
@@ -28,7 +29,7 @@ ANSWERS = {
     "tool": Answer(allowed=True, scope="always", match="tool"),
 }
 """The answer of each button below a question; any other button denies."""
-MODES = ("queue", "steer", "interrupt")
+BUSY_MODES = ("queue", "steer", "interrupt")
 ActionResult = tuple[str, str | None]
 """The notice to show, and the URL to go to, if any."""
 Action = Callable[[DashboardContext, Session, Request], Awaitable[ActionResult]]
@@ -58,10 +59,10 @@ async def run_action(request: Request) -> Response:
 
 async def send_message(context: DashboardContext, session: Session, request: Request) -> ActionResult:
     text, mode = require_field(request, "words"), get_fields(request).get("mode") or context.settings.agent.busy
-    if mode not in MODES:
+    if mode not in BUSY_MODES:
         raise Invalid(f"mode must be queue, steer or interrupt, not {mode!r}")
     key = get_fields(request).get("key", "")[:80]
-    message = NewMessage(session.id, text, mode=mode, caller=ACTOR, key=key)  # type: ignore[arg-type] # one of MODES
+    message = NewMessage(session.id, text, mode=mode, caller=ACTOR, key=key)  # type: ignore[arg-type] # one of BUSY_MODES
     await context.engine.submit(message)
     return "", None
 
@@ -103,6 +104,12 @@ async def pin(context: DashboardContext, session: Session, request: Request) -> 
     pinned = not session.summary.pinned
     await context.engine.actions.pin(session.id, pinned=pinned)
     return ("Pinned; it is never pruned" if pinned else "Unpinned"), None
+
+
+async def set_mode(context: DashboardContext, session: Session, request: Request) -> ActionResult:
+    mode = parse_mode(require_field(request, "mode"))
+    await context.engine.actions.set_mode(session.id, mode, by=ACTOR)
+    return f"Permission mode: {mode}", None
 
 
 async def end(context: DashboardContext, session: Session, request: Request) -> ActionResult:
@@ -150,6 +157,7 @@ ACTIONS: dict[str, Action] = {
     "fork": fork,
     "rename": rename,
     "pin": pin,
+    "mode": set_mode,
     "end": end,
     "reopen": reopen,
     "compact": compact,

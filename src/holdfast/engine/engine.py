@@ -44,6 +44,7 @@ from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.event import ApprovalAnswered, Compacted, CompactionFailed, CompactionUndone, ModelChanged
 from holdfast.model.ids import SESSION
 from holdfast.model.message import Message
+from holdfast.model.mode import LOCAL_USER
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import approvals, log, sessions
@@ -111,11 +112,19 @@ class Engine:
             owner = self.services.worker_id if opening.own else None
             renewed = await self.resets.renew_channel_if_due(opening.channel)
             session, new = await database.write(
-                create, self.services.ids.make(SESSION), opening.fact(self._default_model), owner, at=at
+                create,
+                self.services.ids.make(SESSION),
+                opening.fact(self._default_model, self.services.mode),
+                owner,
+                at=at,
             )
             opened = OpenedSession(session, new=new or renewed)
         if opening.own:
             await self.owned.own(opened.session)
+        if opening.mode is not None and opened.session.summary.mode != opening.mode:
+            by = "the API" if opening.source == "api" else LOCAL_USER
+            changed_session = await self.actions.set_mode(opened.session.id, opening.mode, by=by)
+            opened = msgspec.structs.replace(opened, session=changed_session)
         if opening.model is not None and opened.session.summary.model != opening.model:
             changed = ModelChanged(model=opening.model)
             await self._dead_workers.mark_holder(opened.session.id)

@@ -35,6 +35,7 @@ from holdfast.model.event import (
     MessagePinned,
     MessageRemoved,
     MessageUnpinned,
+    ModeChanged,
     ProcessEnded,
     ProcessesLeft,
     ProcessesReceived,
@@ -310,6 +311,8 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
             return f"process {event.process_id} ran past its time to live", event.evidence
         case ProcessesLeft():
             return f"its processes were left: {event.action} {event.to}".rstrip(), ", ".join(event.processes)
+        case ModeChanged():
+            return f"the permission mode was changed from {event.previous} to {event.mode}", f"by {event.by}"
         case SystemChanged():
             return "the client's system prompt changed", collapse_line(event.system)[:200] or "the built-in one is used"
         case InputRefused():

@@ -12,6 +12,7 @@ from holdfast.engine.liveness.dead_workers import mark_dead_holder
 from holdfast.model.errors import Busy
 from holdfast.model.event import ModelChanged, Source
 from holdfast.model.ids import SESSION, Ids
+from holdfast.model.mode import Mode
 from holdfast.model.process_identity import Identity
 from holdfast.model.session import Session
 from holdfast.model.times import Clock
@@ -50,10 +51,21 @@ class SessionActions(msgspec.Struct, frozen=True):
         at = self.clock.now()
         return await self.write(lambda tx: sessions.pin_message(tx, session_id, seq, pinned=pinned, at=at), session_id)
 
+    async def set_mode(self, session_id: str, mode: Mode, *, by: str) -> Session:
+        """Change the permission mode. Works while a worker holds the session, and holds for calls that have not started."""
+        return await self.change(session_id, mode=mode, by=by)
+
     async def change(
-        self, session_id: str, *, title: str | None = None, model: str | None = None, pinned: bool | None = None
+        self,
+        session_id: str,
+        *,
+        title: str | None = None,
+        model: str | None = None,
+        pinned: bool | None = None,
+        mode: Mode | None = None,
+        by: str = "",
     ) -> Session:
-        """Change several properties, all or none."""
+        """Change several properties, all or none; `by` is who changes the permission mode."""
         at = self.clock.now()
 
         def work(tx: Transaction) -> Session:
@@ -63,6 +75,8 @@ class SessionActions(msgspec.Struct, frozen=True):
                 sessions.rename(tx, session_id, title, at=at)
             if pinned is not None:
                 sessions.pin(tx, session_id, pinned=pinned, at=at)
+            if mode is not None:
+                sessions.set_mode(tx, session_id, mode, by=by, at=at)
             return sessions.get(tx, session_id)
 
         return await self.write(work, session_id)

@@ -10,6 +10,7 @@ from holdfast.engine.engine import Engine
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.ids import looks_like_session
 from holdfast.model.message import Content
+from holdfast.model.mode import Mode as PermissionMode
 from holdfast.model.session import Session
 from holdfast.providers import registry as models
 from holdfast.settings import Settings
@@ -43,6 +44,7 @@ class ChannelCommandContext:
         channel: str,
         *,
         owner: bool,
+        may_approve: bool,
         open_index: OpenIndex,
         send_message: SendMessage,
     ) -> None:
@@ -55,6 +57,7 @@ class ChannelCommandContext:
         self.replies: list[str] = []
         self._channel = channel
         self._owner = owner
+        self._may_approve = may_approve
         self._open_index = open_index
         self._send_message = send_message
 
@@ -132,6 +135,18 @@ class ChannelCommandContext:
             raise Invalid("this chat has no session yet; send a message first")
         await self.engine.open(OpenRequest(ref=self.session_id, model=name))
         return True
+
+    async def permission_mode(self) -> PermissionMode:
+        if self.session_id is None:
+            return self.settings.agent.mode
+        return (await self.engine.services.database.read(sessions.get, self.session_id)).summary.mode
+
+    async def change_mode(self, mode: PermissionMode) -> None:
+        if not self._may_approve:
+            raise Invalid("only an approver of this chat may change the permission mode")
+        if self.session_id is None:
+            raise Invalid("this chat has no session yet; send a message first")
+        await self.engine.actions.set_mode(self.session_id, mode, by=self.user)
 
     async def search_index(self) -> "SearchIndex":
         return await self._open_index()

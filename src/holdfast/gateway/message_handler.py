@@ -255,6 +255,7 @@ class MessageHandler:
             self._settings,
             self._channel(incoming),
             owner=owner,
+            may_approve=self._rules.approvers.may_answer(incoming, ""),
             open_index=self._open_index,
             send_message=send_message,
         )

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.model.approval import Proposal, Scope
 from holdfast.model.message import Content, Outcome, Part
+from holdfast.model.mode import DEFAULT_MODE, Mode
 from holdfast.model.plan import PlanItem
 
 Source = Literal["chat", "run", "api", "gateway", "cron", "batch", "library", "import"]
@@ -53,6 +54,8 @@ class SessionOpened(_Fact, frozen=True):
     side_of: str | None = None
     terminal: str = ""
     """The terminal backend that was chosen for the session; empty for the configured one."""
+    mode: Mode = DEFAULT_MODE
+    """The permission mode."""
 
 
 class UserSaid(_Fact, frozen=True):
@@ -202,6 +205,8 @@ class Compacted(_Fact, frozen=True):
     """Why some models could not write the summary."""
     plan: tuple[PlanItem, ...] = ()
     """The session's plan at `upto_seq`; it is shown after the summary."""
+    mode: Mode = DEFAULT_MODE
+    """The permission mode at this time. The model is told again, because the summary replaces what it was told."""
 
 
 class CompactionFailed(_Fact, frozen=True):
@@ -236,6 +241,15 @@ class ModelChanged(_Fact, frozen=True):
     model: str
 
 
+class ModeChanged(_Fact, frozen=True):
+    """The permission mode is different from here on. It holds for every call that has not started yet."""
+
+    mode: Mode
+    previous: Mode
+    by: str = ""
+    """Who changed it."""
+
+
 class SystemChanged(_Fact, frozen=True):
     """The client's system text changes from here on. An empty text means the built-in one."""
 
@@ -263,6 +277,8 @@ class Forked(_Fact, frozen=True):
     at_hash: str
     source: Source | None = None
     channel: str | None = None
+    mode: Mode | None = None
+    """The permission mode of the fork, if it is not that of the shared part."""
 
 
 class Ended(_Fact, frozen=True):
@@ -506,6 +522,7 @@ Event = (
     | Rewound
     | Titled
     | ModelChanged
+    | ModeChanged
     | SystemChanged
     | InputRefused
     | Forked
@@ -557,6 +574,7 @@ KINDS: dict[str, type[Event]] = {
     "rewound": Rewound,
     "titled": Titled,
     "model_changed": ModelChanged,
+    "mode_changed": ModeChanged,
     "system_changed": SystemChanged,
     "input_refused": InputRefused,
     "forked": Forked,
@@ -593,6 +611,7 @@ KIND_OF: dict[type[Event], str] = {cls: kind for kind, cls in KINDS.items()}
 
 ANNOTATIONS = (
     Titled,
+    ModeChanged,
     Pinned,
     Unpinned,
     Restored,

@@ -20,3 +20,12 @@ class Finding(msgspec.Struct, frozen=True):
 def summary(findings: Iterable[Finding]) -> str:
     """All findings in one line."""
     return "; ".join(str(finding) for finding in findings)
+
+
+OWN_FILES = "belongs to Holdfast itself"
+OWN_STORE = "reads or changes Holdfast's own store"
+
+
+def protects_holdfast(finding: Finding) -> bool:
+    """Whether it is about Holdfast's own files or commands: such a call asks in every permission mode."""
+    return finding.reason in (OWN_FILES, OWN_STORE)

@@ -17,6 +17,7 @@ from holdfast.model.event import (
     Event,
     Forked,
     Imported,
+    ModeChanged,
     ModelChanged,
     ModelSaid,
     Pinned,
@@ -35,6 +36,7 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.message import Message, ToolResult, typed_text
+from holdfast.model.mode import DEFAULT_MODE, Mode
 
 State = Literal["running", "asking", "waiting", "interrupted", "quarantined", "ended"]
 ACTIVE = (SessionOpened, UserSaid, ModelSaid, ToolEnded, Reopened, Forked)
@@ -75,6 +77,8 @@ class SessionSummary(msgspec.Struct, frozen=True):
     """When the last message was committed or the session was opened."""
     asking: int = 0
     """The number of calls of the open turn that wait for approval."""
+    mode: Mode = DEFAULT_MODE
+    """The permission mode."""
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -153,6 +157,8 @@ def _changes(summary: SessionSummary, event: Event, at: int) -> dict[str, object
             return {"title": title_line(event.title) or None}
         case ModelChanged():
             return {"model": event.model}
+        case ModeChanged():
+            return {"mode": event.mode}
         case Ended():
             return {"ended_at": event.last_sign_at or at, "end_reason": event.reason}
         case Quarantined():
@@ -197,6 +203,7 @@ def _opened(event: SessionOpened, at: int) -> dict[str, object]:
         "model": event.model,
         "side_of": event.side_of,
         "created_at": at,
+        "mode": event.mode,
     }
 
 
@@ -214,6 +221,7 @@ def _forked(summary: SessionSummary, event: Forked, at: int) -> dict[str, object
         "open_turn": None,
         "quarantined": None,
         "asking": 0,
+        "mode": event.mode or summary.mode,
     }
 
 

@@ -125,6 +125,18 @@ class Previewing(Protocol):
         """What the call would do now. Changes nothing. Raises Invalid, with text for the model, if the call would fail."""
 
 
+Effect = Literal["none", "edit", "act"]
+"""What a call may change: nothing outside the session, files that the tool itself writes, or anything."""
+
+
+@runtime_checkable
+class Classifying(Protocol):
+    """A tool that knows what a call may change."""
+
+    def effect(self, arguments: dict[str, object], context: ToolContext) -> Effect:
+        """What this call may change at most. Arguments have been checked against the spec's schema."""
+
+
 class Tool(Protocol):
     spec: ToolSpec
     repeatable: bool
@@ -142,3 +154,10 @@ class Tool(Protocol):
         A failure that the model can understand is a ToolOutput with ok=False, not an exception.
         Cancellation stops the work and its child processes before it propagates.
         """
+
+
+def effect_of(tool: Tool, arguments: dict[str, object], context: ToolContext) -> Effect:
+    """What a call may change. A tool that does not say so may change anything, unless its calls may be repeated."""
+    if isinstance(tool, Classifying):
+        return tool.effect(arguments, context)
+    return "none" if tool.repeatable else "act"

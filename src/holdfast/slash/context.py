@@ -10,6 +10,7 @@ from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
 from holdfast.model.errors import Invalid
 from holdfast.model.message import Content
+from holdfast.model.mode import Mode as PermissionMode
 from holdfast.settings import Settings
 from holdfast.store.repos.input_queue import Mode
 
@@ -73,6 +74,12 @@ class CommandContext(Protocol):
 
     async def change_model(self, name: str) -> bool:
         """Change the model; False if that happens after the running turn. Raises Invalid for a malformed name."""
+
+    async def permission_mode(self) -> PermissionMode:
+        """The permission mode of the session, or of the one that the first message creates."""
+
+    async def change_mode(self, mode: PermissionMode) -> None:
+        """Change the permission mode. Raises Invalid if this user may not."""
 
     def prefill_input(self, text: str) -> bool:
         """Put a text into the input line for editing; False if there is no input line."""

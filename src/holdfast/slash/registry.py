@@ -88,6 +88,13 @@ COMMANDS = (
     SlashCommand("status", session_info.status, "show the state and figures of this session"),
     SlashCommand("model", session_info.model, "show or change the model", "[PROVIDER:NAME]"),
     SlashCommand(
+        "mode",
+        session_info.mode,
+        "show or change the permission mode",
+        "[ask|edits|plan|trusted]",
+        completes="mode",
+    ),
+    SlashCommand(
         "busy",
         session_info.busy,
         "show or set what happens to a message sent during a turn",

@@ -6,6 +6,7 @@ from holdfast.clock import format_local_time
 from holdfast.engine import explain
 from holdfast.engine.explain import Explanation
 from holdfast.model.errors import Invalid
+from holdfast.model.mode import MODE_HELP, MODES, parse_mode
 from holdfast.model.sanitize import visible
 from holdfast.model.text import counted
 from holdfast.process_lookup import current_identity
@@ -15,8 +16,8 @@ from holdfast.store.database import Transaction
 from holdfast.store.repos import sessions
 from holdfast.store.repos.input_queue import Mode
 
-MODES = tuple(mode for mode in get_args(Mode) if mode != "stop")
-MODE_HELP = {
+BUSY_MODES = tuple(mode for mode in get_args(Mode) if mode != "stop")
+BUSY_HELP = {
     "queue": "is sent when the turn has ended",
     "steer": "joins the turn at its next step",
     "interrupt": "stops the turn and is sent at once",
@@ -46,11 +47,12 @@ async def status(context: CommandContext, rest: str) -> None:
         ("title", summary.title or "none"),
         ("state", session.state),
         ("model", summary.model),
+        ("permission mode", f"{summary.mode} ({MODE_HELP[summary.mode]})"),
         ("messages", f"{summary.message_count} in {counted(summary.turn_count, 'turn')}, events up to {session.seq}"),
         ("epoch", str(summary.epoch)),
         ("tokens", f"{summary.tokens_in:,} in, {summary.tokens_out:,} out"),
         ("owner", session.owner_worker or "none"),
-        ("message during a turn", f"{context.busy} ({MODE_HELP[context.busy]})"),
+        ("message during a turn", f"{context.busy} ({BUSY_HELP[context.busy]})"),
         ("created", format_local_time(summary.created_at)),
         ("hash", session.hash[:16]),
     ]
@@ -71,7 +73,8 @@ async def why(context: CommandContext, rest: str) -> None:
     lines = [found.headline, f"owner: {_owner(found)}", *map(decision_line, found.decisions)]
     lines += [f"process {one.id}: {one.line}" for one in await context.processes()]
     lines += [f"reset: {found.reset}"] if found.reset else []
-    lines += [f"terminal: {found.terminal}"]
+    mode_now = found.session.summary.mode
+    lines += [f"permission mode: {mode_now} ({MODE_HELP[mode_now]})", f"terminal: {found.terminal}"]
     context.show(visible("\n".join([*lines, f"next: {found.next}"])))
 
 
@@ -95,12 +98,27 @@ async def model(context: CommandContext, rest: str) -> None:
         context.show(f"The running turn keeps {current}; later messages use {rest}.")
 
 
+async def mode(context: CommandContext, rest: str) -> None:
+    """Show or change the permission mode."""
+    current = await context.permission_mode()
+    if not rest:
+        lines = [f"{'*' if one == current else ' '} {one:<10} {MODE_HELP[one]}" for one in MODES]
+        context.show("\n".join(["Permission mode:", *lines]))
+        return
+    wanted = parse_mode(rest)
+    if wanted == current:
+        context.show(f"The permission mode is already {wanted}.")
+        return
+    await context.change_mode(wanted)
+    context.confirm(f"Permission mode changed to {wanted}: {MODE_HELP[wanted]}.")
+
+
 async def busy(context: CommandContext, rest: str) -> None:
-    if rest and rest not in MODES:
-        raise Invalid(f"unknown mode {rest!r}; use {', '.join(MODES[:-1])} or {MODES[-1]}")
+    if rest and rest not in BUSY_MODES:
+        raise Invalid(f"unknown mode {rest!r}; use {', '.join(BUSY_MODES[:-1])} or {BUSY_MODES[-1]}")
     if rest:
         context.busy = rest  # type: ignore[assignment] # it is one of the modes
-    lines = [f"{'*' if mode == context.busy else ' '} {mode:<10} {MODE_HELP[mode]}" for mode in MODES]
+    lines = [f"{'*' if mode == context.busy else ' '} {mode:<10} {BUSY_HELP[mode]}" for mode in BUSY_MODES]
     context.show("\n".join(["A message typed during a turn:", *lines]))
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.model.errors import Invalid
 from holdfast.model.finding import Finding
-from holdfast.model.tool import Preview, ToolContext, ToolOutput
+from holdfast.model.tool import Effect, Preview, ToolContext, ToolOutput
 from holdfast.tools.atomic_replace import FileChange, FileEditor, short_diff
 from holdfast.tools.file_snapshot import FileSnapshot
 from holdfast.tools.spec import load_spec
@@ -40,6 +40,9 @@ class EditFileTool:
 
     def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
         return self._editor.risk(msgspec.convert(arguments, EditFileArguments).path, context)
+
+    def effect(self, arguments: dict[str, object], context: ToolContext) -> Effect:
+        return "edit"
 
     async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
         parsed = msgspec.convert(arguments, EditFileArguments)

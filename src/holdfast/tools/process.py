@@ -9,7 +9,7 @@ from holdfast.model.errors import Invalid, NotFound, Unavailable
 from holdfast.model.finding import Finding
 from holdfast.model.process import Process, duration
 from holdfast.model.text import counted
-from holdfast.model.tool import ToolContext, ToolOutput
+from holdfast.model.tool import Effect, ToolContext, ToolOutput
 from holdfast.processes.registry import SIGNALS, ProcessRegistry
 from holdfast.store.database import Database
 from holdfast.store.repos import sessions
@@ -68,6 +68,9 @@ class ProcessTool:
         """Text written to a shell is checked like any command."""
         verdict = self._verdict(msgspec.convert(arguments, ProcessArguments), context)
         return () if verdict.refused else verdict.findings
+
+    def effect(self, arguments: dict[str, object], context: ToolContext) -> Effect:
+        return "none" if msgspec.convert(arguments, ProcessArguments).action in ("list", "log", "wait") else "act"
 
     def _verdict(self, parsed: ProcessArguments, context: ToolContext) -> "CommandVerdict":
         from holdfast.tools.command_guard.command_risk import CommandVerdict, check_command  # loads slowly

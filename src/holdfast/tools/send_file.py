@@ -15,7 +15,7 @@ import msgspec
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.finding import Finding
 from holdfast.model.message import File, Text
-from holdfast.model.tool import ToolContext, ToolOutput
+from holdfast.model.tool import Effect, ToolContext, ToolOutput
 from holdfast.store import durable_file
 from holdfast.store.database import Database
 from holdfast.store.repos import outbox
@@ -49,6 +49,9 @@ class SendFileTool:
 
     def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
         return find_read_risks(msgspec.convert(arguments, SendFileArguments).path, context, self._home)
+
+    def effect(self, arguments: dict[str, object], context: ToolContext) -> Effect:
+        return "none"  # the file goes to the person who asked for the turn
 
     async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
         parsed = msgspec.convert(arguments, SendFileArguments)

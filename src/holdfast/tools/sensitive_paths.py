@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.model.errors import Invalid
-from holdfast.model.finding import Finding, summary
+from holdfast.model.finding import OWN_FILES, Finding, summary
 
 SECRETS: tuple[tuple[str, str], ...] = (
     (r"(^|/)\.ssh(/|$)", "holds SSH keys"),
@@ -65,7 +65,7 @@ def why_secret(path: str, home: Path | None = None) -> tuple[Finding, ...]:
     """Why showing this file to a model needs approval; empty if it does not."""
     plain = normalize(path)
     if _is_in_home(plain, home, READABLE):
-        return (Finding("belongs to Holdfast itself", path),)
+        return (Finding(OWN_FILES, path),)
     return _matching(path, plain, _secrets())
 
 
@@ -73,7 +73,7 @@ def why_guarded(path: str, home: Path | None = None) -> tuple[Finding, ...]:
     """Why writing this file needs approval; empty if it does not."""
     plain = normalize(path)
     if _is_in_home(plain, home, WRITABLE):
-        return (Finding("belongs to Holdfast itself", path),)
+        return (Finding(OWN_FILES, path),)
     return _matching(path, plain, [*_secrets(), *_guarded()])
 
 

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.finding import Finding
 from holdfast.model.secret_names import without_secrets
-from holdfast.model.tool import Preview, ToolContext, ToolOutput
+from holdfast.model.tool import Effect, Preview, ToolContext, ToolOutput
 from holdfast.processes.process_dir import LaunchPlan
 from holdfast.processes.shell import find_shell
 from holdfast.processes.terminate import MONITORS
@@ -100,6 +100,12 @@ class TerminalTool:
     def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
         verdict = self._verdict(msgspec.convert(arguments, TerminalArguments), context)
         return () if verdict.refused else verdict.findings
+
+    def effect(self, arguments: dict[str, object], context: ToolContext) -> Effect:
+        from holdfast.tools.command_guard.read_only import is_read_only  # loads slowly
+
+        parsed = msgspec.convert(arguments, TerminalArguments)
+        return "none" if not parsed.background and is_read_only(parsed.command) else "act"
 
     def _verdict(self, parsed: TerminalArguments, context: ToolContext) -> "CommandVerdict":
         from holdfast.tools.command_guard.command_risk import check_command  # loads slowly

@@ -102,7 +102,7 @@ async def open_engine(
     clock = await open_clock(database)
     ids = Ids(clock.now)
     ours = current_identity()
-    services = EngineServices(database, clock, ids, Bus(), ids.make(WORKER), ours)
+    services = EngineServices(database, clock, ids, Bus(), ids.make(WORKER), ours, settings.agent.mode)
     await database.write(workers.register, services.worker_id, kind, ours, version=holdfast.__version__, at=clock.now())
     models = ModelRouter(settings)
     environment = _without_secrets(settings, environment)

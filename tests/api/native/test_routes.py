@@ -88,6 +88,19 @@ def test_title_model_and_pin_can_be_changed(http: httpx.Client) -> None:
     assert http.patch(f"/v1/sessions/{one}", json={"seq": 9}).json()["error"]["param"] == "seq"
 
 
+def test_the_permission_mode_is_chosen_and_changed(http: httpx.Client) -> None:
+    one = begin(http, mode="plan")
+
+    assert http.get(f"/v1/sessions/{one}").json()["mode"] == "plan"
+    assert http.patch(f"/v1/sessions/{one}", json={"mode": "trusted"}).json()["mode"] == "trusted"
+    assert http.patch(f"/v1/sessions/{one}", json={"mode": "yolo"}).json()["error"]["param"] == "mode"
+    why = http.get(f"/v1/sessions/{one}/why").json()
+    assert [(found["what"], found["evidence"]) for found in why["decisions"] if found["kind"] == "mode_changed"] == [
+        ("the permission mode was changed from plan to trusted", "by the API")
+    ]
+    assert http.get(f"/v1/sessions/{begin(http)}").json()["mode"] == "edits"
+
+
 def test_a_session_is_trashed_and_restored(http: httpx.Client) -> None:
     one = begin(http)
     said(http, one, "hello")

@@ -281,6 +281,32 @@ def test_a_model_chosen_during_a_turn_answers_later_messages(
     assert kinds.count("model_changed") == 1
 
 
+def test_shift_tab_changes_the_permission_mode_before_and_during_a_session(
+    holdfast: Holdfast, home: Path, scripted: Callable[..., str]
+) -> None:
+    with Terminal(home, model="scripted:echo") as chat:
+        chat.ready().press("\x1b[Z")
+        chat.see("· plan ·")
+        chat.say("Hello")
+        chat.see("You said: Hello")
+        chat.press("\x1b[Z")
+        chat.see("[permission mode changed to ask]")
+        chat.say("/mode trusted")
+        chat.see("[permission mode changed to trusted]")
+        chat.see("· trusted ·")
+        chat.say("/mode yolo")
+        chat.see("unknown permission mode 'yolo'")
+        chat.leave()
+
+    found = newest(holdfast)
+    bodies = [event["body"] for event in events(holdfast, found["id"]) if event["kind"] == "mode_changed"]
+    assert bodies == [
+        {"mode": "ask", "previous": "plan", "by": "local user"},
+        {"mode": "trusted", "previous": "ask", "by": "local user"},
+    ]
+    assert found["mode"] == "trusted"
+
+
 def test_a_retried_model_call_is_shown(holdfast: Holdfast, home: Path, scripted: Callable[..., str]) -> None:
     limited = {"fail": "rate_limited", "message": "scripted is rate-limiting us (429): try again later"}
     with Terminal(home, model=scripted({**limited, "retry_after": 0.5}, {"say": "At last."})) as chat:

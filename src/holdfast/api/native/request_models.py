@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from holdfast.model.approval import Match, Scope
 from holdfast.model.event import Source
+from holdfast.model.mode import Mode
 from holdfast.model.session import State
 from holdfast.settings import TerminalName
 
@@ -41,12 +42,14 @@ class NewSessionRequest(RequestModel, frozen=True):
     model: Line | None = None
     system: str | None = None
     terminal: TerminalName | None = None
+    mode: Mode | None = None
 
 
 class ChangeSessionRequest(RequestModel, frozen=True):
     title: Line | None = None
     model: Line | None = None
     pinned: bool | None = None
+    mode: Mode | None = None
 
 
 class ForkRequest(RequestModel, frozen=True):

@@ -12,6 +12,7 @@ from holdfast.store.repos import log, plans, session_list
 from holdfast.store.repos import sessions as store
 
 REASON = "requested through the API"
+BY = "the API"
 
 
 async def list_(call: EndpointCall) -> SessionListResponse:
@@ -43,6 +44,7 @@ async def create(call: EndpointCall) -> EndpointReply:
         model=None if body.model is None else call.context.models.resolve(body.model),
         system=body.system,
         terminal=body.terminal or "",
+        mode=body.mode,
     )
     opened = await call.context.engine.open(opening)
     location = {"location": f"/v1/sessions/{opened.session.id}"}
@@ -63,11 +65,13 @@ async def get(call: EndpointCall) -> SessionDetailResponse:
 
 
 async def patch(call: EndpointCall) -> SessionResponse:
-    """Change the title, the model or the pin, which protects it from pruning."""
+    """Change the title, the model, the permission mode or the pin, which protects it from pruning."""
     body: request_models.ChangeSessionRequest = call.body
     session, listing = await load_session(call), call.context.models
     model = None if body.model is None else (listing.resolve(body.model) or listing.default)
-    changed = await call.context.engine.actions.change(session.id, title=body.title, model=model, pinned=body.pinned)
+    changed = await call.context.engine.actions.change(
+        session.id, title=body.title, model=model, pinned=body.pinned, mode=body.mode, by=BY
+    )
     return SessionResponse.from_session(changed)
 
 

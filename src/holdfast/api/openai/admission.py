@@ -45,6 +45,7 @@ def build_client_request(
         system=asked.system,
         model=model,
         default_model=context.models.default,
+        permission_mode=context.engine.services.mode,
         terms=_terms(context, request, asked.terms, caller=caller, plain=aside == "yes"),
         auxiliary=aside,
         mode=headers.parse_busy_mode(request.headers),

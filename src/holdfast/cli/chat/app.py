@@ -35,6 +35,7 @@ from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.engine import Engine
 from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.model.mode import DEFAULT_MODE, next_mode
 from holdfast.model.sanitize import one_line
 from holdfast.model.session import Session
 from holdfast.slash import queued, registry
@@ -69,6 +70,7 @@ class ChatApp(TerminalChat):
         self._windows: dict[str, int] = {}
         self._directory = abbreviate(self.workdir)
         self._branch = GitBranch(self.workdir, time.monotonic)
+        self._mode_lock = asyncio.Lock()
         self.buffer = Buffer(
             completer=ChatCompleter(engine.services.database, self.workdir),
             history=InputHistory(self.settings.home / FILE),
@@ -118,8 +120,10 @@ class ChatApp(TerminalChat):
         watcher, usage = self._watcher, self._watcher.usage
         session = None if watcher.state is None else watcher.state.session
         summary = None if session is None else session.summary
+        mode = self.opening_mode if summary is None else summary.mode
         facts = StatusFacts(
             model=summary.model if summary is not None and summary.model else self.model,
+            mode="" if mode == DEFAULT_MODE else mode,
             directory=self._directory,
             branch=self._branch.name(),
             share=usage.context / self._window(session) if usage.context else 0.0,
@@ -192,6 +196,15 @@ class ChatApp(TerminalChat):
     def enter(self, text: str) -> None:
         """Handle a line as if the user had typed it."""
         self._typed.put_nowait((text, self._draft.answered_question))
+
+    def cycle_mode(self) -> None:
+        """Change to the next permission mode."""
+        self.start(self._cycle_mode())
+
+    async def _cycle_mode(self) -> None:
+        async with self._mode_lock:
+            await self.change_mode(next_mode(await self.permission_mode()))
+        self._refresh()
 
     async def _listen(self) -> None:
         while True:

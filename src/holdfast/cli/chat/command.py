@@ -10,6 +10,7 @@ from holdfast import config
 from holdfast.cli import context, garbage_collection, model_setup
 from holdfast.cli.chat.resume import find_session
 from holdfast.engine.admission.open_session import OpenRequest
+from holdfast.model.mode import MODES, Mode
 from holdfast.providers import registry
 from holdfast.settings import TERMINALS, Settings
 from holdfast.wiring.engine import open_engine
@@ -27,14 +28,24 @@ CHOOSE = ""
 @click.option("--model", metavar="PROVIDER:NAME", help="Use this model.")
 @click.option("--title", help="Set the title of a new session.")
 @click.option("--terminal", type=click.Choice(TERMINALS), help="Run commands in this backend, for a new session.")
-def chat(ref: str | None, latest: bool, model: str | None, title: str | None, terminal: str | None) -> int:
+@click.option("--mode", type=click.Choice(MODES), help="Set the permission mode of the session.")
+def chat(
+    ref: str | None, latest: bool, model: str | None, title: str | None, terminal: str | None, mode: Mode | None
+) -> int:
     """Chat with the agent. Ctrl-C interrupts a turn, Ctrl-D quits."""
     if ref is not None and latest:
         raise click.UsageError("--resume and --continue cannot be used together")
     if model is not None:
         registry.parse(model)
     opening = OpenRequest(
-        ref=ref, source="chat", own=True, model=model, title=title, workdir=Path.cwd(), terminal=terminal or ""
+        ref=ref,
+        source="chat",
+        own=True,
+        model=model,
+        title=title,
+        workdir=Path.cwd(),
+        terminal=terminal or "",
+        mode=mode,
     )
     if ref is None and not latest:
         model_setup.require_model(model or context.settings().model)

@@ -16,6 +16,8 @@ from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import Renewed
 from holdfast.model.message import Content
+from holdfast.model.mode import LOCAL_USER
+from holdfast.model.mode import Mode as PermissionMode
 from holdfast.model.session import Session
 from holdfast.providers import registry as providers
 from holdfast.settings import Settings
@@ -59,6 +61,11 @@ class TerminalChat(ABC):
         """The model to switch to when no turn runs."""
         self._queued: set[str] = set()
         """Turn ids of messages that were queued here during another turn."""
+
+    @property
+    def opening_mode(self) -> PermissionMode:
+        """The permission mode of a session that does not exist yet."""
+        return self._opening.mode or self.settings.agent.mode
 
     @property
     def model(self) -> str:
@@ -174,6 +181,19 @@ class TerminalChat(ABC):
             return False
         self._next_model = None
         return True
+
+    async def permission_mode(self) -> PermissionMode:
+        """See `CommandContext.permission_mode`."""
+        if self.session_id is None:
+            return self.opening_mode
+        return (await self.engine.services.database.read(sessions.get, self.session_id)).summary.mode
+
+    async def change_mode(self, mode: PermissionMode) -> None:
+        """See `CommandContext.change_mode`."""
+        if self.session_id is None:
+            self._opening = msgspec.structs.replace(self._opening, mode=mode)
+        else:
+            await self.engine.actions.set_mode(self.session_id, mode, by=LOCAL_USER)
 
     def prefill_input(self, text: str) -> bool:
         """See `CommandContext.prefill_input`."""

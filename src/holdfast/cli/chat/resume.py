@@ -24,6 +24,9 @@ async def find_session(engine: Engine, opening: OpenRequest, *, latest: bool) ->
         return None
     found = await engine.services.database.read(sessions.resolve, ref)
     context.note_ambiguous(ref, found)
-    if opening.model is not None and found.session.summary.model != opening.model:
-        await engine.open(OpenRequest(ref=found.session.id, model=opening.model))
+    summary = found.session.summary
+    if (opening.model or summary.model, opening.mode or summary.mode) != (summary.model, summary.mode):
+        await engine.open(
+            OpenRequest(ref=found.session.id, source=opening.source, model=opening.model, mode=opening.mode)
+        )
     return await engine.read(found.session.id)

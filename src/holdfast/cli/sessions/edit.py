@@ -1,9 +1,10 @@
-"""`holdfast sessions rename`, `pin`, `fork`, `end` and `reopen`."""
+"""`holdfast sessions rename`, `pin`, `mode`, `fork`, `end` and `reopen`."""
 
 import click
 
 from holdfast.cli import context, render
 from holdfast.interop.documents.sessions import SessionResponse
+from holdfast.model.mode import LOCAL_USER, MODE_HELP, MODES, Mode
 from holdfast.model.sanitize import visible
 from holdfast.model.session import Session
 
@@ -41,6 +42,16 @@ def pin(*, ref: str, seq: int | None, off: bool, as_json: bool) -> None:
         session = context.act(ref, lambda actions, found: actions.pin_message(found.id, seq, pinned=not off))
     what = session.id if seq is None else f"message {seq} of {session.id}"
     _print_result(session, f"{'Unpinned' if off else 'Pinned'} {what}", as_json=as_json)
+
+
+@click.command()
+@click.argument("ref")
+@click.argument("mode", type=click.Choice(MODES))
+@context.json_option
+def mode(*, ref: str, mode: Mode, as_json: bool) -> None:
+    """Change the permission mode of a session, also while it runs."""
+    session = context.act(ref, lambda actions, found: actions.set_mode(found.id, mode, by=LOCAL_USER))
+    _print_result(session, f"{session.id} is in permission mode {mode}: {MODE_HELP[mode]}", as_json=as_json)
 
 
 @click.command()

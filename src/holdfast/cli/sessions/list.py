@@ -42,6 +42,7 @@ COMMANDS = {
     "search": "sessions.list:search",
     "rename": "sessions.edit:rename",
     "pin": "sessions.edit:pin",
+    "mode": "sessions.edit:mode",
     "export": "sessions.export:export",
     "import": "sessions.import_:import_",
     "fork": "sessions.edit:fork",

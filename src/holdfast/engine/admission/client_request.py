@@ -34,6 +34,8 @@ from holdfast.model.event import (
 )
 from holdfast.model.ids import SESSION
 from holdfast.model.message import ToolCall, typed_text
+from holdfast.model.mode import DEFAULT_MODE
+from holdfast.model.mode import Mode as PermissionMode
 from holdfast.model.session import Session, preview, standing
 from holdfast.store.database import Transaction
 from holdfast.store.repos import (
@@ -82,6 +84,8 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     """None for the session's own."""
     default_model: str
+    permission_mode: PermissionMode = DEFAULT_MODE
+    """The permission mode of a new session."""
     terms: RequestOptions = RequestOptions()
     auxiliary: Auxiliary = "no"
     """Whether the client asks for its own use, such as for a title, and not as part of the conversation."""
@@ -375,6 +379,7 @@ def _begin(tx: Transaction, arrival: ClientRequest, at: int, *, side_of: str | N
         system=arrival.system,
         workdir=arrival.workdir,
         side_of=side_of,
+        mode=arrival.permission_mode,
     )
     session, is_new = sessions.create(tx, arrival.new_id, opened, at=at)
     if opened.channel is not None:

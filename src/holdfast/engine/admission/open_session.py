@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.event import SessionOpened
+from holdfast.model.mode import DEFAULT_MODE, Mode
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import ownership, sessions
@@ -22,10 +23,12 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     workdir: Path | None = None
     terminal: str = ""
     """The terminal backend of a new session; empty for the configured one."""
+    mode: Mode | None = None
+    """The permission mode of a new session; None for the configured one."""
     own: bool = False
     """Whether this worker owns the session while it has it open: if the worker dies, the session is ended."""
 
-    def fact(self, default_model: str) -> SessionOpened:
+    def fact(self, default_model: str, default_mode: Mode = DEFAULT_MODE) -> SessionOpened:
         """The first event of a new session."""
         return SessionOpened(
             source=self.source,  # type: ignore[arg-type] # callers pass one of the sources
@@ -35,6 +38,7 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
             system=self.system,
             workdir=None if self.workdir is None else str(self.workdir),
             terminal=self.terminal,
+            mode=self.mode or default_mode,
         )
 
 

@@ -32,6 +32,7 @@ from holdfast.engine.context.tokens import estimate_messages
 from holdfast.engine.context.trimming import MECHANICAL
 from holdfast.model.event import Compacted, CompactionFailed, Usage
 from holdfast.model.message import Message
+from holdfast.model.mode import DEFAULT_MODE, Mode
 from holdfast.store.database import Transaction
 from holdfast.store.repos import summary_chunks
 
@@ -66,6 +67,8 @@ class SessionToCompact(msgspec.Struct, frozen=True):
     chunks: ChunkStore
     before_summary: Callable[[], Awaitable[None]]
     """Awaited before a model is asked for the summary."""
+    mode: Mode = DEFAULT_MODE
+    """The permission mode."""
 
 
 async def compact(
@@ -80,6 +83,13 @@ async def compact(
 
     Commits only finished chunks of the summary.
     """
+    outcome = await _compact(session, compacting, frame, about=about, manual=manual)
+    return msgspec.structs.replace(outcome, mode=session.mode) if isinstance(outcome, Compacted) else outcome
+
+
+async def _compact(
+    session: SessionToCompact, compacting: CompactionSettings, frame: int, *, about: str, manual: bool
+) -> Outcome | None:
     context, turn_id = session.context, session.turn_id
 
     def prepare() -> tuple[_ContextBefore, CompactionPlan | None]:

@@ -29,10 +29,12 @@ from holdfast.model.event import (
     ContainerRemoved,
     ContainerRestarted,
     Event,
+    Forked,
     InputRefused,
     MessagePinned,
     MessageRemoved,
     MessageUnpinned,
+    ModeChanged,
     ModelChanged,
     ModelSaid,
     PlanChanged,
@@ -90,6 +92,7 @@ CALL_ID_BYTES = 100
 NOTE_EVENTS = {
     *(ModelSaid, ToolEnded, Rewound, ProcessEnded, ProcessExpired, ProcessesReceived, Renewed),
     *(ContainerRestarted, ContainerLost, ContainerRemoved),
+    *(SessionOpened, Forked, Compacted, ModeChanged),
 }
 """Events that produce a note or for which a pending note waits."""
 

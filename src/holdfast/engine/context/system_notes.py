@@ -1,4 +1,4 @@
-"""Notes for the model that are not messages: how background processes ended, and what still runs after a reset.
+"""Notes for the model that are not messages: the permission mode, how background processes ended, what still runs after a reset.
 
 A note appears where its event is in the log, marked as coming from Holdfast; never between a call and its result, so it
 waits until all results are there. It depends on the log alone, so its position never changes.
@@ -8,18 +8,23 @@ from collections.abc import Iterator
 
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
+    Compacted,
     ContainerLost,
     ContainerRemoved,
     ContainerRestarted,
+    Forked,
+    ModeChanged,
     ModelSaid,
     ProcessEnded,
     ProcessesReceived,
     ProcessExpired,
     Renewed,
     Rewound,
+    SessionOpened,
     ToolEnded,
 )
 from holdfast.model.message import Message, Text, ToolCall
+from holdfast.model.mode import model_note
 from holdfast.model.process import duration
 
 NOTE_PREFIX = "Note from the system, not from the user"
@@ -31,6 +36,12 @@ def note_of(entry: Entry) -> str | None:
     """The note of an event, if it has one."""
     event = entry.event
     match event:
+        case SessionOpened() | Compacted():
+            return _mode_note(model_note(event.mode))
+        case Forked():
+            return _mode_note("" if event.mode is None else model_note(event.mode))
+        case ModeChanged():
+            return _mode_note(model_note(event.mode, event.previous))
         case ProcessEnded() if not event.reason.startswith(BY_THE_AGENT):
             tail = f" The end of its output:\n{event.tail}" if event.tail else " It had no output."
             return f"[{NOTE_PREFIX}: background process {event.process_id} (`{event.command}`) ended: {event.reason}.{tail}]"
@@ -61,6 +72,10 @@ def note_of(entry: Entry) -> str | None:
             )
         case _:
             return None
+
+
+def _mode_note(text: str) -> str | None:
+    return f"[{NOTE_PREFIX}: {text}]" if text else None
 
 
 class PendingNotes:

@@ -131,7 +131,7 @@ class Resets:
         new_id, at = self._services.ids.make(SESSION), self._services.clock.now()
 
         def work(tx: Transaction) -> Session:
-            renewed = resets.renew(tx, session, new_id, reset, at=at)
+            renewed = resets.renew(tx, session, new_id, reset, at=at, mode=self._services.mode)
             self._queue_notices(tx, renewed, notice, at, home=warn)
             return renewed
 
@@ -188,7 +188,7 @@ class Resets:
         left = ProcessesLeft(processes=ids, action=leaving, to=new_id if leaving == "hand_over" else "")
 
         def work(tx: Transaction) -> Session:
-            renewed = resets.renew(tx, sessions.get(tx, session_id), new_id, reset, at=at)
+            renewed = resets.renew(tx, sessions.get(tx, session_id), new_id, reset, at=at, mode=self._services.mode)
             if ids:
                 processes.record_left_processes(tx, session_id, left, at=at)
             return sessions.get(tx, renewed.id)

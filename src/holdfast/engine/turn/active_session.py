@@ -88,15 +88,20 @@ class ActiveSession(msgspec.Struct, eq=False):
     def id(self) -> str:
         return self.lease.session_id
 
-    async def commit(self, events: Sequence[Event], *also: Callable[[Transaction], object]) -> None:
+    async def commit(
+        self,
+        events: Sequence[Event],
+        *also: Callable[[Transaction], object],
+        check: Callable[[Session], object] | None = None,
+    ) -> None:
         """Append the events to the log, with what else belongs to the same transaction, then publish them.
 
-        Raises LeaseLost or NotSaved; then nothing was written or published. A cancellation takes effect only after the
+        `check` gets the session within the transaction; if it raises, nothing is written. Raises LeaseLost or NotSaved; then nothing was written or published. A cancellation takes effect only after the
         write has completed.
         """
         if self._must_wait(events):
             await self._isolate()
-        await run_to_completion(self._commit(events, also))
+        await run_to_completion(self._commit(events, also, check))
 
     def to_compact(self) -> SessionToCompact:
         """The parts of this session that compaction needs."""
@@ -109,7 +114,9 @@ class ActiveSession(msgspec.Struct, eq=False):
             await database.write(summary_chunks.put, self.lease, request, chunk, at=clock.now())
 
         chunks = ChunkStore(get, put, self.pause.is_set)
-        return SessionToCompact(self.context, self.turn.id or "", chunks, self.end_preparation)
+        return SessionToCompact(
+            self.context, self.turn.id or "", chunks, self.end_preparation, self.session.summary.mode
+        )
 
     def _must_wait(self, events: Sequence[Event]) -> bool:
         """Whether the events begin work that must not run beside that of another suspect."""
@@ -144,13 +151,20 @@ class ActiveSession(msgspec.Struct, eq=False):
             await self.services.database.write(activity.end, self.lease)
             self.at_work = self.is_alone = False
 
-    async def _commit(self, events: Sequence[Event], also: Sequence[Callable[[Transaction], object]]) -> None:
+    async def _commit(
+        self,
+        events: Sequence[Event],
+        also: Sequence[Callable[[Transaction], object]],
+        check: Callable[[Session], object] | None,
+    ) -> None:
         async with self._order:
             at, before = self.services.clock.now(), self.turn
             after = reduce(fold_turn, events, before)
 
             def work(tx: Transaction) -> tuple[Session, list[Input], list[Entry]]:
                 session = log.append(tx, self.lease, events, at=at)
+                if check is not None:
+                    check(session)
                 self._record_activity(tx, before, after)
                 for more in also:
                     more(tx)

@@ -6,30 +6,32 @@ again, and an earlier approval does not count.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from holdfast.engine import outbound
 from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.engine.turn.permission import Permission
 from holdfast.model.answer import Answer
 from holdfast.model.approval import ApprovalRule, Proposal, describe
 from holdfast.model.event import ApprovalAnswered, ApprovalAsked, ApprovalRuleApplied, Event, UserSaid
 from holdfast.model.finding import Finding, summary
 from holdfast.model.message import ToolCall
+from holdfast.model.mode import LOCAL_USER, Mode
 from holdfast.model.session import Session
 from holdfast.model.tool import Preview, Previewing, Tool, ToolContext
 from holdfast.store.database import Transaction
-from holdfast.store.repos import approval_rules, approvals
+from holdfast.store.repos import approval_rules, approvals, sessions
 from holdfast.store.repos.approvals import Approval
 
 QUESTION_LINES = 60
 """Lines of a command or diff in the text of a question; every interface can show the rest."""
 TIME_LIMIT = "time limit"
 """`ApprovalAnswered.by` for a question that was not answered in time."""
+BY_MODE = "permission mode"
+"""`ApprovalAnswered.by` for a question that a change of the permission mode answered."""
 CHANGED = "what the call would do has changed since the question was asked"
-LOCAL_USER = "local user"
 REQUESTERS = {"api": "API client", "cron": "schedule", "batch": "batch"}
 """The requester of turns whose input names no sender, by source; the local user for all others."""
 
@@ -86,12 +88,13 @@ def requester(session: Session, events: Iterable[Event]) -> str:
 
 
 async def decide(
-    active: ActiveSession, asked: ProposedCall, *, policy: Literal["ask", "allow", "deny"], seconds: float | None
+    active: ActiveSession, asked: ProposedCall, *, seconds: float | None, permit: Callable[[Mode], Permission]
 ) -> ApprovalDecision:
-    """Whether a person, or a rule that a person made, allows the call. Waits for the answer."""
+    """Whether a person, or a rule that a person made, allows the call. Waits for the answer.
+
+    `permit` decides in a permission mode: a mode in which the call needs no question, or is denied, answers it.
+    """
     risk = summary(asked.proposal.findings)
-    if policy == "deny":
-        return ApprovalDecision(allowed=False, why=f"Not run: {risk}, and such calls are denied here.")
     place = (active.id, asked.turn_id, asked.call.id)
     found = await active.services.database.read(approvals.get, *place)
     if found is None and (rule := await _rule_for(active, asked.proposal)) is not None:
@@ -109,7 +112,7 @@ async def decide(
         )
     if found is None or (found.allowed is None and _has_changed(found, asked.proposal)):
         await _put(active, asked, again=found is not None)
-    allowed = await wait(active, place, seconds)
+    allowed = await wait(active, place, seconds, permit)
     if allowed:
         return ApprovalDecision(allowed=True, preview_digest=asked.preview_digest)
     why = "Approval timed out: nobody answered in time" if allowed is None else await _refusal(active, place)
@@ -150,30 +153,44 @@ async def _put(active: ActiveSession, asked: ProposedCall, *, again: bool) -> No
     await active.commit(events, put)
 
 
-async def wait(active: ActiveSession, place: tuple[str, str, str], seconds: float | None) -> bool | None:
-    """The answer; None if it did not come in time."""
+async def wait(
+    active: ActiveSession,
+    place: tuple[str, str, str],
+    seconds: float | None,
+    permit: Callable[[Mode], Permission] | None = None,
+) -> bool | None:
+    """The answer of a person, or of a change of the permission mode; None if it did not come in time."""
     database = active.services.database
     try:
         async with asyncio.timeout(seconds):
             async for _ in database.listen(active.id):
-                found = await database.read(approvals.get, *place)
+                found, mode = await database.read(_state, place)
                 if found is not None and found.allowed is not None:
                     return bool(found.allowed)
+                permitted = None if permit is None else permit(mode)
+                if permitted is not None and permitted.action != "ask":
+                    answer = Answer(allowed=permitted.action == "run", reason=f"the permission mode is now {mode}")
+                    return await _close(active, place, answer, BY_MODE)
     except TimeoutError:
         pass
-    return await _close(active, place)
+    return await _close(active, place, Answer(allowed=False), TIME_LIMIT)
 
 
-async def _close(active: ActiveSession, place: tuple[str, str, str]) -> bool | None:
-    """Withdraw a question whose time is up, unless the answer came at the last moment."""
+def _state(tx: Transaction, place: tuple[str, str, str]) -> tuple[Approval | None, Mode]:
+    """The question, and the permission mode of its session."""
+    return approvals.get(tx, *place), sessions.get(tx, place[0]).summary.mode
+
+
+async def _close(active: ActiveSession, place: tuple[str, str, str], answer: Answer, by: str) -> bool | None:
+    """Answer a question that no person has answered; None if its time is up."""
     at = active.services.clock.now()
 
     def work(tx: Transaction) -> bool | None:
         found = approvals.get(tx, *place)
         if found is not None and found.allowed is not None:
             return bool(found.allowed)
-        approvals.answer(tx, *place, answer=Answer(allowed=False), by=TIME_LIMIT, at=at)
-        return None
+        approvals.answer(tx, *place, answer=answer, by=by, at=at)
+        return None if by == TIME_LIMIT else answer.allowed
 
     return await active.services.database.write(work)
 

@@ -9,17 +9,19 @@ from typing import Literal, Protocol
 import msgspec
 
 from holdfast.engine.context.truncate import omit_middle
-from holdfast.engine.turn import approval
+from holdfast.engine.turn import approval, permission
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.call_host import CallModelSettings, HostSettings, SessionHost
+from holdfast.engine.turn.permission import BEGUN, ModeChangedMeanwhile, Permission, require_mode
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.model.event import Event, PlanChanged, ToolEnded, ToolStarted
-from holdfast.model.finding import Finding
+from holdfast.model.event import ApprovalAnswered, ApprovalAsked, Event, PlanChanged, ToolEnded, ToolStarted
 from holdfast.model.message import Content, Outcome, Text, ToolCall
+from holdfast.model.mode import Mode
 from holdfast.model.provider import ToolSpec
-from holdfast.model.tool import Tool, ToolContext, ToolOutput
+from holdfast.model.session import Session
+from holdfast.model.tool import Tool, ToolContext, ToolOutput, effect_of
 from holdfast.store import durable_file
-from holdfast.store.repos import approvals
+from holdfast.store.repos import approvals, sessions
 from holdfast.tasks import run_all
 
 log = logging.getLogger(__name__)
@@ -66,8 +68,26 @@ class ParsedCall(msgspec.Struct, frozen=True):
 
 async def run_calls(active: ActiveSession, settings: ToolCallSettings, calls: Sequence[ToolCall]) -> None:
     """Run the calls concurrently; afterwards each has exactly one result in the log."""
-    ready: list[ParsedCall] = []
-    asked: list[tuple[ParsedCall, tuple[Finding, ...]]] = []
+    known = await _parse(active, settings, calls)
+    mode = active.session.summary.mode
+    while True:
+        permitted = [(able, _permit(active, settings, able, mode)) for able in known]
+        ready = [able for able, found in permitted if found.action == "run"]
+        try:
+            await _begin(active, ready, mode)
+            break
+        except ModeChangedMeanwhile as e:
+            mode = e.mode
+    await run_all(
+        *(_run(active, settings, able) for able in ready),
+        *(_deny(active, able, found.why) for able, found in permitted if found.action == "deny"),
+        *(_ask_first(active, settings, able, found) for able, found in permitted if found.action == "ask"),
+    )
+
+
+async def _parse(active: ActiveSession, settings: ToolCallSettings, calls: Sequence[ToolCall]) -> list[ParsedCall]:
+    """The calls that can run; the others get their result."""
+    able: list[ParsedCall] = []
     for call in calls:
         try:
             tool, arguments = settings.toolbox.get(call.name), settings.toolbox.parse(call.name, call.arguments)
@@ -76,18 +96,43 @@ async def run_calls(active: ActiveSession, settings: ToolCallSettings, calls: Se
             outcome: Outcome = "unknown" if call.id in active.turn.started else "failed"
             await _end(active, call, outcome, ToolOutput.say(str(e), ok=False))
             continue
-        able = ParsedCall(call, tool, arguments, _scene(active, settings, call))
-        findings = () if settings.approvals == "allow" else tool.risk(arguments, able.scene)
-        if findings:
-            asked.append((able, findings))
-        else:
-            ready.append(able)
+        able.append(ParsedCall(call, tool, arguments, _scene(active, settings, call)))
+    return able
+
+
+async def _begin(active: ActiveSession, ready: Sequence[ParsedCall], mode: Mode) -> None:
+    """Commit that the calls start, if the session is still in this mode. Raises ModeChangedMeanwhile."""
     if ready:
-        await active.commit([_started(active, able.call) for able in ready])
-    await run_all(
-        *(_run(active, settings, able) for able in ready),
-        *(_ask_first(active, settings, able, findings) for able, findings in asked),
-    )
+        started = [_started(active, able.call) for able in ready]
+        await active.commit(started, check=lambda session: require_mode(session, mode))
+    else:
+        require_mode(await active.services.database.read(sessions.get, active.id), mode)
+
+
+def _permit(active: ActiveSession, settings: ToolCallSettings, able: ParsedCall, mode: Mode) -> Permission:
+    """What happens to the call in this permission mode. A denial by a person holds also in a more permissive one."""
+    effect = effect_of(able.tool, able.arguments, able.scene)
+    is_asked = settings.approvals != "allow" or mode == "ask"
+    findings = able.tool.risk(able.arguments, able.scene) if is_asked else ()
+    found = permission.decide(mode, settings.approvals, effect, findings)
+    return found if found.action != "run" or not _was_denied(active, able.call) else permission.ASK_AGAIN
+
+
+def _was_denied(active: ActiveSession, call: ToolCall) -> bool:
+    """Whether the latest question about the call was answered with no, before its worker died."""
+    for entry in reversed(active.entries[-200:]):
+        event = entry.event
+        if isinstance(event, ApprovalAsked | ApprovalAnswered) and event.call_id == call.id:
+            return isinstance(event, ApprovalAnswered) and not event.allowed
+    return False
+
+
+async def _deny(active: ActiveSession, able: ParsedCall, why: str) -> None:
+    """Give the call its result without running it; one that another worker began may have acted."""
+    if able.call.id in active.turn.started:
+        await _end(active, able.call, "unknown", ToolOutput.say(f"{BEGUN} {why}", ok=False))
+    else:
+        await _end(active, able.call, "denied", ToolOutput.say(why, ok=False))
 
 
 def _started(active: ActiveSession, call: ToolCall) -> ToolStarted:
@@ -111,20 +156,31 @@ def _scene(active: ActiveSession, settings: ToolCallSettings, call: ToolCall) ->
     )
 
 
-async def _ask_first(
-    active: ActiveSession, settings: ToolCallSettings, able: ParsedCall, findings: tuple[Finding, ...]
-) -> None:
-    """Run the call only if a person, or a rule that a person made, allows it."""
+async def _ask_first(active: ActiveSession, settings: ToolCallSettings, able: ParsedCall, found: Permission) -> None:
+    """Run the call only if a person, or a rule that a person made, or another permission mode allows it."""
     try:
-        asked = await approval.propose(active, able.call, able.tool, able.arguments, findings, able.scene)
+        asked = await approval.propose(active, able.call, able.tool, able.arguments, found.findings, able.scene)
     except Invalid as e:
         await _end(active, able.call, "failed", ToolOutput.say(str(e), ok=False))
         return
-    decision = await approval.decide(active, asked, policy=settings.approvals, seconds=settings.approval_seconds)
+
+    def permit(mode: Mode) -> Permission:
+        return _permit(active, settings, able, mode)
+
+    decision = await approval.decide(active, asked, seconds=settings.approval_seconds, permit=permit)
     if not decision.allowed:
-        await _end(active, able.call, "denied", ToolOutput.say(decision.why, ok=False))
+        await _deny(active, able, decision.why)
         return
-    await active.commit([*decision.events, _started(active, able.call)])
+
+    def check(session: Session) -> None:
+        if permit(session.summary.mode).action == "deny":
+            raise ModeChangedMeanwhile(session.summary.mode)
+
+    try:
+        await active.commit([*decision.events, _started(active, able.call)], check=check)
+    except ModeChangedMeanwhile as e:
+        await _deny(active, able, permit(e.mode).why)
+        return
     scene = msgspec.structs.replace(able.scene, approved=decision.preview_digest)
     await _run(active, settings, msgspec.structs.replace(able, scene=scene))
 

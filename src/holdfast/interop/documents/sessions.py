@@ -9,6 +9,7 @@ from holdfast.interop.serialization import Document, Json, format_time
 from holdfast.model.entry import Entry
 from holdfast.model.event import Source
 from holdfast.model.message import Message, Reasoning, Text, ToolCall, ToolResult, text_of
+from holdfast.model.mode import Mode
 from holdfast.model.plan import PlanItem, StepStatus
 from holdfast.model.session import Session, State
 from holdfast.model.times import iso
@@ -48,6 +49,7 @@ class SessionResponse(Document, frozen=True):
     side_of: str | None
     pinned: bool
     trashed_at: str | None
+    mode: Mode
 
     @classmethod
     def from_session(cls, session: Session) -> Self:
@@ -77,6 +79,7 @@ class SessionResponse(Document, frozen=True):
             side_of=summary.side_of,
             pinned=bool(summary.pinned),
             trashed_at=format_time(summary.trashed_at),
+            mode=summary.mode,
         )
 
 

@@ -11,10 +11,11 @@ from holdfast.model.entry import decode, dumps
 from holdfast.model.errors import Corrupt, HoldfastError, Invalid, Unsupported
 from holdfast.model.event import Imported
 from holdfast.model.ids import looks_like_session
+from holdfast.model.mode import DEFAULT_MODE, least_permissive
 from holdfast.model.session import SessionSummary, fold
 from holdfast.model.times import from_iso
 from holdfast.store.database import Transaction
-from holdfast.store.repos import aliases, log_import
+from holdfast.store.repos import aliases, log_import, sessions
 from holdfast.store.repos.log_import import MergeResult, StoredEvent, VerifiedLog
 
 
@@ -157,7 +158,7 @@ def _line(text: str) -> StoredEvent:
 
 def store(tx: Transaction, log: ExportedLog, *, at: int) -> MergeResult:
     """Import the session under its own id; see `log_import.merge`. Its aliases are imported too unless they are taken."""
-    merged = log_import.merge(tx, log.header.session_id, log.proved, at=at)
+    merged = _cap_mode(tx, log_import.merge(tx, log.header.session_id, log.proved, at=at), at)
     for alias in log.header.aliases:
         if aliases.find(tx, alias) is None:
             aliases.add(tx, alias, merged.session.id, at=at)
@@ -167,4 +168,13 @@ def store(tx: Transaction, log: ExportedLog, *, at: int) -> MergeResult:
 def store_as(tx: Transaction, log: ExportedLog, new_id: str, *, at: int) -> MergeResult:
     """Import the session under a new id, whatever the store has under its own."""
     imported = Imported(format=FORMAT, origin=log.header.session_id, messages=log.proved.summary.message_count)
-    return log_import.import_as_new(tx, new_id, log.proved, imported, at=at)
+    return _cap_mode(tx, log_import.import_as_new(tx, new_id, log.proved, imported, at=at), at)
+
+
+def _cap_mode(tx: Transaction, merged: MergeResult, at: int) -> MergeResult:
+    """A file must not allow calls without asking: the mode `trusted` is not imported."""
+    mode = merged.session.summary.mode
+    if not merged.added or least_permissive(mode, DEFAULT_MODE) == mode:
+        return merged
+    session = sessions.set_mode(tx, merged.session.id, DEFAULT_MODE, by="import", at=at)
+    return msgspec.structs.replace(merged, session=session)

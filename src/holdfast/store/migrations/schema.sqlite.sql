@@ -64,6 +64,7 @@ CREATE TABLE session (
   owner_worker TEXT REFERENCES worker (id),
   active_at INTEGER NOT NULL DEFAULT 0,
   asking INTEGER NOT NULL DEFAULT 0,
+  mode TEXT NOT NULL DEFAULT 'edits',
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT, WITHOUT ROWID;
 

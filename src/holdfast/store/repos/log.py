@@ -17,7 +17,7 @@ TO_THE_END = 2**62
 SUMMARY_FROM = 5
 """The columns from this one on are the summary, in the order of its fields. The last fields come after the owner, because
 later migrations added them."""
-LATER_FIELDS = 2
+LATER_FIELDS = 3
 INDEXED = (
     "title",
     "open_turn",
@@ -32,6 +32,7 @@ INDEXED = (
     "quarantined",
     "created_at",
     "side_of",
+    "mode",
 )
 """Fields that rarely change; an append that does not change them does not write their columns and indexes."""
 COUNTS = tuple(name for name in SessionSummary.__struct_fields__ if name not in INDEXED)

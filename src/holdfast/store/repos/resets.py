@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.model.errors import Busy, Invalid, NotFound
 from holdfast.model.event import Ended, Renewed, Reopened, ResetSkipped, SessionOpened
+from holdfast.model.mode import DEFAULT_MODE, Mode, least_permissive
 from holdfast.model.session import Session
 from holdfast.model.times import DAY
 from holdfast.store.database import Transaction
@@ -57,8 +58,12 @@ def skip(tx: Transaction, session_id: str, reason: str, fact: ResetSkipped, *, a
     return True
 
 
-def renew(tx: Transaction, session: Session, new_id: str, reset: Renewed, *, at: int) -> Session:
+def renew(
+    tx: Transaction, session: Session, new_id: str, reset: Renewed, *, at: int, mode: Mode = DEFAULT_MODE
+) -> Session:
     """End the session and replace it with a new one with the same channel, model, system text, directory and owner.
+
+    Its permission mode is `mode`, or the session's if that allows less.
 
     Raises Busy and changes nothing if the session is active or was used since `session` was read.
     """
@@ -76,6 +81,7 @@ def renew(tx: Transaction, session: Session, new_id: str, reset: Renewed, *, at:
         model=now.summary.model,
         system=sessions.get_system_text(tx, now),
         workdir=first.workdir if isinstance(first, SessionOpened) else None,
+        mode=least_permissive(now.summary.mode, mode),
     )
     sessions.create(tx, new_id, opened, at=at)
     log.append_unheld(tx, new_id, [reset], at=at)

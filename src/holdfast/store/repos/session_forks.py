@@ -5,6 +5,7 @@ import msgspec
 from holdfast.model.entry import GENESIS
 from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.event import Event, Forked, Source
+from holdfast.model.mode import least_permissive
 from holdfast.model.session import Session, SessionSummary, summarise
 from holdfast.model.turn import end_of_fork
 from holdfast.store.database import Transaction
@@ -53,8 +54,8 @@ def fork(
 ) -> Session:
     """A new session with that part of the parent's log, hashes included.
 
-    Tool calls that were open at that point are closed as unknown in the fork: it can be continued at once. Raises
-    Conflict if the parent's log is no longer the one that was shared.
+    Tool calls that were open at that point are closed as unknown in the fork: it can be continued at once. Its permission
+    mode is not more permissive than the parent's is now. Raises Conflict if the parent's log is no longer the one that was shared.
     """
     if not is_unchanged(tx, shared):
         raise Conflict(f"session {shared.parent_id} was changed while it was being forked; try again")
@@ -62,5 +63,14 @@ def fork(
         raise Invalid(f"session {new_id} already exists")
     tx.run("session_forks.copy_events", id=new_id, parent=shared.parent_id, upto=shared.seq)
     log.write_head(tx, log.LogHead(new_id, shared.seq, shared.hash), SessionSummary(), shared.summary)
-    fact = Forked(parent_id=shared.parent_id, at_seq=shared.seq, at_hash=shared.hash, source=source, channel=channel)
+    then = shared.summary.mode
+    mode = least_permissive(then, sessions.get(tx, shared.parent_id).summary.mode)
+    fact = Forked(
+        parent_id=shared.parent_id,
+        at_seq=shared.seq,
+        at_hash=shared.hash,
+        source=source,
+        channel=channel,
+        mode=None if mode == then else mode,
+    )
     return log.append_unheld(tx, new_id, [fact, *shared.closing_events], at=at)

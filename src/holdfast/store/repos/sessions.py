@@ -13,6 +13,7 @@ from holdfast.model.event import (
     Event,
     MessagePinned,
     MessageUnpinned,
+    ModeChanged,
     Pinned,
     Reopened,
     Restored,
@@ -23,6 +24,7 @@ from holdfast.model.event import (
     Unpinned,
 )
 from holdfast.model.ids import SESSION, SHORTEST_PREFIX
+from holdfast.model.mode import Mode
 from holdfast.model.session import Session, as_message, title_line
 from holdfast.model.turn import closing_events, half_said
 from holdfast.store.database import Transaction
@@ -144,6 +146,14 @@ def pin(tx: Transaction, session_id: str, *, pinned: bool, at: int) -> Session:
     if bool(session.summary.pinned) == pinned:
         return session
     return log.annotate(tx, session_id, Pinned() if pinned else Unpinned(), at=at)
+
+
+def set_mode(tx: Transaction, session_id: str, mode: Mode, *, by: str, at: int) -> Session:
+    """Change the permission mode, also while a worker holds the session. A repeat adds nothing."""
+    session = get(tx, session_id)
+    if session.summary.mode == mode:
+        return session
+    return log.annotate(tx, session_id, ModeChanged(mode=mode, previous=session.summary.mode, by=by), at=at)
 
 
 def pin_message(tx: Transaction, session_id: str, seq: int, *, pinned: bool, at: int) -> Session:

@@ -6,6 +6,7 @@ this order. The list decides when a person is asked; it is not a sandbox.
 
 import re
 
+from holdfast.model.finding import OWN_STORE
 from holdfast.tools.command_guard.shell_syntax import EVERYTHING
 
 OPEN_MODE = r"[0-7]{1,3}[2367]|([^,]*,)*([ugo]*[oa][ugoa]*)?[+=][rwxXst]*w[rwxXst]*(,.*)?"
@@ -141,9 +142,9 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"twine upload", "publishes a package"),
     (r"docker|podman push", "publishes an image"),
     # Holdfast itself.
-    (r"holdfast [^-].*", "reads or changes Holdfast's own store"),
-    (r"(python|pypy)[\d.]* -\w*m holdfast(\..*)?", "reads or changes Holdfast's own store"),
-    (r"(python|pypy)[\d.]* -\w*mholdfast(\..*)?", "reads or changes Holdfast's own store"),
+    (r"holdfast [^-].*", OWN_STORE),
+    (r"(python|pypy)[\d.]* -\w*m holdfast(\..*)?", OWN_STORE),
+    (r"(python|pypy)[\d.]* -\w*mholdfast(\..*)?", OWN_STORE),
 )
 SHAPES: tuple[tuple[str, str], ...] = (
     (

@@ -58,7 +58,7 @@ async def create(request: Request) -> Response:
     context = get_context(request)
     body, items, digest = await _body(request, NewConversationRequest)
     asked = _items_request(request, digest, (await lookup.resolve_items(context, items))[0])
-    opened = SessionOpened(source="api", model=context.models.default)
+    opened = SessionOpened(source="api", model=context.models.default, mode=context.engine.services.mode)
     session_id, metadata = context.engine.services.ids.make(SESSION), chat_request.check_metadata(body.metadata)
     is_answered = context.engine.intake.answered.__contains__
 

@@ -9,11 +9,12 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from holdfast.cli.chat.input.file_completion import complete_path
+from holdfast.model.mode import MODES
 from holdfast.model.sanitize import one_line
 from holdfast.slash.browse import FORMATS
 from holdfast.slash.queued import ACTIONS
 from holdfast.slash.registry import BY_NAME, COMMANDS
-from holdfast.slash.session_info import MODES
+from holdfast.slash.session_info import BUSY_MODES
 from holdfast.store.database import Database
 from holdfast.store.repos import session_list
 
@@ -70,7 +71,8 @@ def _commands(prefix: str) -> Iterator[Completion]:
 
 def _choices(kind: str, typed: str) -> Iterator[Completion]:
     offered = {
-        "busy": MODES,
+        "busy": BUSY_MODES,
+        "mode": MODES,
         "queue": tuple(ACTIONS),
         "export": FORMATS,
         "command": tuple(command.name for command in COMMANDS),

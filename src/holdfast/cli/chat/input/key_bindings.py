@@ -36,6 +36,9 @@ class KeyActions(Protocol):
     def paste_image(self) -> None:
         """Insert the image in the clipboard."""
 
+    def cycle_mode(self) -> None:
+        """Change to the next permission mode."""
+
     def explain_quit(self) -> None:
         """Show how to quit."""
 
@@ -48,7 +51,7 @@ def bindings(buffer: Buffer, pastes: PasteBuffer, actions: KeyActions) -> KeyBin
     keys = KeyBindings()
     _bind_line(keys, buffer, pastes, actions)
     _bind_turn(keys, buffer, actions)
-    _bind_tab(keys, buffer)
+    _bind_tab(keys, buffer, actions)
     _bind_programs(keys, actions)
 
     @keys.add(Keys.ControlL)
@@ -138,8 +141,8 @@ def _bind_turn(keys: KeyBindings, buffer: Buffer, actions: KeyActions) -> None:
         actions.quit()
 
 
-def _bind_tab(keys: KeyBindings, buffer: Buffer) -> None:
-    """Tab selects the next completion, or the first one as soon as it is available."""
+def _bind_tab(keys: KeyBindings, buffer: Buffer, actions: KeyActions) -> None:
+    """Tab selects the next completion, or the first one as soon as it is available. Shift-Tab changes the permission mode."""
     wanted: list[bool] = []
 
     def take_first(_: Buffer) -> None:
@@ -161,4 +164,7 @@ def _bind_tab(keys: KeyBindings, buffer: Buffer) -> None:
 
     @keys.add(Keys.BackTab, filter=~is_searching)
     def _(event: KeyPressEvent) -> None:
-        buffer.complete_previous()
+        if buffer.complete_state is not None:
+            buffer.complete_previous()
+        else:
+            actions.cycle_mode()

@@ -26,6 +26,7 @@ from holdfast.model.event import (
     Ended,
     Event,
     InputRefused,
+    ModeChanged,
     ModelChanged,
     ModelSaid,
     PlanChanged,
@@ -250,6 +251,8 @@ def describe_notice(event: Event) -> str | None:
             return f"[titled {one_line(event.title)!r}]" if event.by == "user" else None
         case ModelChanged():
             return f"[model changed to {one_line(event.model)}]"
+        case ModeChanged():
+            return f"[permission mode changed to {event.mode}]"
         case InputRefused():
             return REFUSED_NOTICE
         case Rewound():

@@ -1,0 +1,66 @@
+"""Commands that run in plan mode: only those that certainly change nothing."""
+
+import pytest
+
+from holdfast.tools.command_guard.read_only import is_read_only
+
+READS = [
+    "ls -la",
+    "cat a | grep -n x | sort -k2 | uniq -c",
+    "git status",
+    "git -C /x log --oneline -5",
+    "git diff HEAD~1 -- src",
+    "git branch -a",
+    "git stash list",
+    "find . -name '*.py' -type f",
+    "cd src && rg -n foo",
+    "sed -n 1,5p x",
+    "for f in *.py; do wc -l $f; done",
+    "if test -f x; then cat x; fi",
+    "ls 2>/dev/null 2>&1",
+    "cat $(git ls-files | head -1)",
+    "grep -rn 'a > b' .",
+    "cat <<E\nhi\nE",
+]
+CHANGES = [
+    *("", "# c", "rm x", "tee x", "kill 1", "x=1", "PATH=. ls", "export PATH=.", "./ls", "/bin/ls", "$x", "curl x"),
+    *("ls > out", "ls >| f", "ls 3<> g", "ls &> x", "ls >& x", "echo hi > $x", "exec 3> x"),
+    *("ls; rm y", "ls & rm x", "! rm x", "{ rm x; }", "time rm x", "cat x | sh", "f() { ls; }; f", "coproc rm x"),
+    *("echo $(rm x)", "echo `rm x`", "cat <(rm y)", "cat <<E\n$(rm z)\nE", "echo ${a[$(rm b)]}", "[[ a[$(rm x)] ]]"),
+    *(
+        "test -v 'a[$(rm x)]'",
+        "test -v 'a[`rm x`]'",
+        "printf -v PATH %s .",
+        "eval ls",
+        "command rm x",
+        "source x",
+        ". x",
+    ),
+    *("alias ls=rm", "trap 'rm x' EXIT", "read x", "let x=1", "set -e", "builtin cd", "history -w x", "xargs rm"),
+    *(
+        "sort -o x y",
+        "sort -uo x y",
+        "sort --outp=x y",
+        "sort {-o,x} y",
+        "sort *",
+        "uniq a b",
+        "hostname x",
+        "date -s now",
+    ),
+    *("sed -i s/a/b/ x", "sed -n 'w x' y", "sed -n 1w\\ x y", "awk '{print > \"x\"}'", "python -c 1", "file -C"),
+    *("find . -delete", "find . -exec ls {} ;", "find . -fprint x", "tree -o x", "rg --pre x y", "base64 x >y"),
+    *("git", "git checkout x", "git branch new", "git tag v1", "git stash", "git stash drop", "git remote add a b"),
+    *("git -c a=b log", "git --git-dir=x log", "git log --output=x", "git log --out x", "git diff --ext-diff"),
+    *("git grep -O vi", "git show --textconv", "git config a b", "git reflog expire", "git worktree add x"),
+    *("echo '", "ls " + "x" * 20_000),
+]
+
+
+@pytest.mark.parametrize("command", READS)
+def test_a_command_that_only_reads_runs(command: str) -> None:
+    assert is_read_only(command)
+
+
+@pytest.mark.parametrize("command", CHANGES)
+def test_a_command_that_may_change_something_or_is_not_understood_does_not(command: str) -> None:
+    assert not is_read_only(command)
