@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 p
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 BIN := .venv/bin
 FOR_RUNNING := --editable .[local,mcp]
-FOR_WORKING := --editable .[dev,local,mcp,postgres,otel,telegram,matrix,email,slack,discord,dingtalk,qq]
+FOR_WORKING := --editable .[dev,local,mcp,acp,postgres,otel,telegram,matrix,email,slack,discord,dingtalk,qq]
 N ?= 50
 # Not by marker: naming "live" in -m is how tests ask for the network.
 PYTEST := $(BIN)/python -m pytest --dist worksteal --ignore=tests/live

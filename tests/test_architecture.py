@@ -37,12 +37,13 @@ BASICS = {
     "model",
     "safe_fetch",
     "settings",
+    "stdio_pipes",
     "supervisor",
     "tasks",
 }
 SERVICES = BASICS | {"store", "engine", "providers", "tools", "processes", "interop", "sse"}
 SERVICES |= {"http_connection", "http_server", "websocket_connection"}
-FACES = {"api", "gateway", "dashboard", "cron", "batch", "broker", "mcp_server", "telemetry", "torture"}
+FACES = {"acp", "api", "gateway", "dashboard", "cron", "batch", "broker", "mcp_server", "telemetry", "torture"}
 WIRING = SERVICES | {"slash", "config", "logs", "wiring"}
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
@@ -58,6 +59,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "http_server": {"http_connection", "websocket_connection", "shared_listener", "process_slots", "model"},
     "websocket_connection": {"http_connection"},
     "safe_fetch": {"model"},
+    "stdio_pipes": {"model"},
     "supervisor": {"model", "tasks"},
     "process_memory": set(),
     "config": BASICS | {"process_memory"},

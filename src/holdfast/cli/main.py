@@ -31,6 +31,7 @@ COMMANDS = {
     "batch": "batch:batch",
     "broker": "broker:broker",
     "mcp": "mcp:mcp",
+    "acp": "acp:acp",
     "workers": "workers:workers_",
     "janitor": "workers:janitor",
     "backup": "store:backup",

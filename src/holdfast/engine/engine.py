@@ -216,6 +216,13 @@ class Engine:
         await self.services.database.write(input_queue.void_stops, session_id)
         self._scheduler.wake(session_id, policy="continue")
 
+    async def close_left(self, session_id: str) -> None:
+        """Close a turn that a dead or departed worker left open: its unfinished calls are unknown, and its text is kept.
+
+        Does nothing if no turn was left, or if input is queued, which then comes first.
+        """
+        await self._scheduler.close_left(session_id)
+
     async def interrupt(self, session_id: str, turn_id: str | None = None, *, leaving: bool = False) -> bool:
         """Interrupt the running turn, or only the named one; False if it is not open. Its messages stay. Works across processes.
 

@@ -237,7 +237,7 @@ def _titled_by_first_words(model: str) -> bool:
 
 def _without_secrets(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without variables that are configured as secret or contain a configured secret."""
-    services: tuple[ModelAccess, ...] = (settings.images, *settings.models.values())
+    services: tuple[ModelAccess, ...] = (settings.images, settings.web, *settings.models.values())
     names = {service.api_key_env for service in services}
     secrets = [text for text in settings.secrets() if len(text) >= MIN_SECRET]
     return {

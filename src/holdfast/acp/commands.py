@@ -1,0 +1,114 @@
+"""Slash commands typed in an editor. Their output is shown, and is not part of the session."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from acp.schema import AvailableCommand, AvailableCommandInput, UnstructuredCommandInput
+
+from holdfast.engine.admission.open_session import OpenRequest
+from holdfast.engine.admission.rewind import Rewind
+from holdfast.engine.engine import Engine
+from holdfast.engine.process_port import list_running
+from holdfast.model.errors import Busy, Invalid
+from holdfast.model.message import Content
+from holdfast.providers import registry as providers
+from holdfast.settings import Settings
+from holdfast.slash import registry
+from holdfast.slash.context import CommandChoice, Preview, RunningProcess
+from holdfast.store.repos import sessions
+from holdfast.store.repos.input_queue import Mode
+
+if TYPE_CHECKING:
+    from holdfast.store.search.index import SearchIndex
+
+WITHHELD = {"new", "undo-reset", "resume", "fork", "takeover", "quit", "busy", "stop"}
+"""Commands that belong to the editor's own interface."""
+Say = Callable[[tuple[Content, ...], Rewind | None], Awaitable[None]]
+
+
+def available() -> list[AvailableCommand]:
+    """The commands that an editor offers."""
+    return [
+        AvailableCommand(name=command.name, description=command.help, input=_input(command.usage))
+        for command in registry.COMMANDS
+        if command.name not in WITHHELD
+    ]
+
+
+def _input(usage: str) -> AvailableCommandInput | None:
+    return AvailableCommandInput(root=UnstructuredCommandInput(hint=usage)) if usage else None
+
+
+class EditorCommandContext:
+    """See `slash.context.CommandContext`. One object per command."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        session_id: str,
+        workdir: Path,
+        say: Say,
+        open_index: Callable[[], Awaitable["SearchIndex"]],
+    ) -> None:
+        self.engine: Engine = engine
+        self.settings: Settings = settings
+        self.workdir: Path = workdir
+        self.session_id: str | None = session_id
+        self.user: str = ""
+        self.busy: Mode = "queue"
+        self.shown: list[str] = []
+        self._id = session_id
+        self._say = say
+        self._open_index = open_index
+
+    def show(self, text: str) -> None:
+        self.shown.append(text)
+
+    def confirm(self, text: str) -> None:
+        self.show(text)
+
+    async def choose(
+        self, question: str, options: Sequence[CommandChoice], preview: Preview | None = None
+    ) -> str | None:
+        self.show("\n".join([question, *(one.label for one in options)]))
+        return None
+
+    async def require_idle(self) -> None:
+        current = await self.engine.services.database.read(sessions.get, self._id)
+        if current.summary.open_turn is not None:
+            raise Busy("a turn is running; wait for it, or stop it")
+
+    async def switch_session(self, session_id: str | None, *, title: str | None = None) -> None:
+        raise Invalid("an editor opens other sessions in its own list of threads")
+
+    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
+        await self._say(parts, instead)
+
+    async def change_model(self, name: str) -> bool:
+        providers.parse(name)
+        try:
+            await self.engine.open(OpenRequest(ref=self._id, model=name))
+        except Busy:
+            return False
+        return True
+
+    def prefill_input(self, text: str) -> bool:
+        return False
+
+    async def search_index(self) -> "SearchIndex":
+        return await self._open_index()
+
+    async def processes(self) -> Sequence[RunningProcess]:
+        found = await list_running(self.engine.services.database, self.engine.processes, self._id)
+        return [RunningProcess(one.id, f"{seen.kind}: {one.command} ({seen.evidence})") for one, seen in found]
+
+    async def kill(self, process_id: str) -> str:
+        if self.engine.processes is None:
+            raise Invalid(f"no background process {process_id}")
+        ended = await self.engine.processes.stop(await self.engine.processes.get(process_id), "stopped by the user")
+        return f"{ended.id} stopped: {ended.end_reason}"
+
+    def quit(self) -> None:
+        raise Invalid("close the thread in the editor")

@@ -1,0 +1,247 @@
+"""A session that is open in an editor: what is shown of it, its prompts, and its open questions.
+
+One task follows the log and sends every update in order, so that the answer to a prompt comes after everything that
+happened in its turn. Turns of other interfaces, in the same session, are shown like those of the editor.
+"""
+
+import asyncio
+import logging
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from acp.exceptions import RequestError
+from acp.schema import AvailableCommandsUpdate, StopReason
+
+from holdfast.acp import commands, permissions
+from holdfast.acp.permissions import PermissionQuestion
+from holdfast.acp.updates import UpdateRenderer, show_plan
+from holdfast.engine.admission.rewind import Rewind
+from holdfast.engine.engine import Engine
+from holdfast.engine.streaming.bus import LiveText, StreamItem, TurnBroke
+from holdfast.engine.submission import NewMessage
+from holdfast.model.entry import Entry
+from holdfast.model.errors import Conflict, HoldfastError, NotFound
+from holdfast.model.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    InputDropped,
+    ModelSaid,
+    Quarantined,
+    TurnEnded,
+    TurnStarted,
+    UserSaid,
+)
+from holdfast.model.message import Content
+from holdfast.model.session import standing
+from holdfast.store.repos import approvals, plans
+from holdfast.tasks import Tasks
+
+logger = logging.getLogger(__name__)
+BY = "editor"
+"""`ApprovalAnswered.by` for an answer that a person gave in the editor."""
+CALLER = "acp"
+Outcome = TurnEnded | InputDropped | Quarantined
+
+
+class EditorSession:
+    """`name` is the id under which the editor knows the session."""
+
+    def __init__(self, engine: Engine, client: Any, name: str, session_id: str, workdir: Path, window: int) -> None:
+        self.session_id = session_id
+        self.workdir = workdir
+        self._engine = engine
+        self._client = client
+        self._name = name
+        self._renderer = UpdateRenderer(workdir, window)
+        self._admission = asyncio.Lock()
+        """Held while a prompt is admitted: its first event is shown only when it is known to be ours."""
+        self._turns: dict[str, asyncio.Future[Outcome]] = {}
+        """The turns of this editor's prompts, by the id under which they were admitted or which they joined."""
+        self._finish: dict[str, str] = {}
+        self._questions: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._seen = 0
+        self._tasks = Tasks()
+        self._open_turn: str | None = None
+        self._changed = asyncio.Event()
+        """Set when a turn has ended or a question was asked."""
+
+    # opening and closing
+
+    async def open(self, *, replay: bool) -> None:
+        """Show the session, if wanted, and follow it from there on. Open questions are asked again."""
+        await self._close_left_turn()
+        session, entries = await self._engine.read(self.session_id)
+        self._seen, self._open_turn = session.seq, session.summary.open_turn
+        if replay:
+            for entry in standing(entries):
+                for update in self._renderer.entry(entry):
+                    await self.send(update)
+        elif plan := await self._engine.services.database.read(plans.current, self.session_id):
+            await self.send(show_plan(plan))
+
+    async def start(self) -> None:
+        """Follow the session. Called once the editor knows its id."""
+        update = AvailableCommandsUpdate(
+            session_update="available_commands_update", available_commands=commands.available()
+        )
+        await self.send(update)
+        self._tasks.start(self._follow(), f"acp {self.session_id}")
+        for found in await self._engine.services.database.read(approvals.list_unanswered, self.session_id):
+            self._ask(PermissionQuestion(found.turn_id, found.call_id, found.question, found.proposal))
+
+    async def _close_left_turn(self) -> None:
+        """Close a turn that a dead worker left, unless it waits for an answer: that can still be given."""
+        if not await self._engine.services.database.read(approvals.list_unanswered, self.session_id):
+            await self._engine.close_left(self.session_id)
+
+    async def close(self) -> None:
+        """Stop following. Turns go on."""
+        await self._tasks.close()
+        for turn in self._turns.values():
+            turn.cancel()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a turn runs, or a prompt waits for its turn, and no answer of a person is needed."""
+        return (self._open_turn is not None or bool(self._turns)) and not self._questions
+
+    async def wait_for_change(self) -> None:
+        """Wait until a turn ends or a question is asked."""
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def send(self, update: Any) -> None:
+        """Show an update. Nothing happens if the editor is gone: the log has everything."""
+        try:
+            await self._client.session_update(session_id=self._name, update=update)
+        except ConnectionError:
+            logger.debug("the editor of session %s is gone", self.session_id)
+
+    # following the log
+
+    async def _follow(self) -> None:
+        watched = self._engine.watch(self.session_id, after=self._seen, stream="durable", so_far=True)
+        async with aclosing(watched) as items:
+            async for item in items:
+                async with self._admission:
+                    await self._show(item)
+
+    async def _show(self, item: StreamItem) -> None:
+        match item:
+            case LiveText():
+                for update in self._renderer.live(item):
+                    await self.send(update)
+            case TurnBroke():
+                self._break_turns(item)
+            case Entry():
+                is_ours = isinstance(item.event, UserSaid) and self._is_ours(item.event)
+                for update in self._renderer.entry(item, echo=not is_ours):
+                    await self.send(update)
+                self._note(item)
+
+    def _is_ours(self, said: UserSaid) -> bool:
+        return said.turn_id in self._turns or said.input_id in self._turns
+
+    def _note(self, entry: Entry) -> None:
+        event = entry.event
+        match event:
+            case TurnStarted():
+                self._open_turn = event.turn_id
+            case UserSaid() if event.input_id in self._turns:
+                self._turns[event.turn_id] = self._turns.pop(event.input_id)
+            case ModelSaid() if event.turn_id in self._turns:
+                self._finish[event.turn_id] = event.finish
+            case TurnEnded() | InputDropped() | Quarantined():
+                self._end_turn(event)
+            case ApprovalAsked():
+                self._ask(PermissionQuestion(event.turn_id, event.call_id, event.question, event.proposal))
+            case ApprovalAnswered():
+                self._stop_asking(event.turn_id, event.call_id)
+            case _:
+                pass
+
+    def _end_turn(self, event: Outcome) -> None:
+        for turn_id, call in list(self._questions):
+            if turn_id == event.turn_id:
+                self._stop_asking(turn_id, call)
+        if self._open_turn == event.turn_id:
+            self._open_turn = None
+        future = self._turns.pop(event.turn_id, None)
+        if future is not None and not future.done():
+            future.set_result(event)
+        self._changed.set()
+
+    def _break_turns(self, broke: TurnBroke) -> None:
+        broken = list(self._turns) if broke.turn_id is None else [broke.turn_id]
+        for turn_id in broken:
+            future = self._turns.pop(turn_id, None)
+            if future is not None and not future.done():
+                future.set_exception(broke.error)
+
+    # prompts
+
+    async def prompt(self, parts: tuple[Content, ...], instead: Rewind | None = None) -> StopReason:
+        """Send a message and wait for the end of its turn. It is durable before the model is asked."""
+        async with self._admission:
+            message = NewMessage(self.session_id, parts, mode="queue", caller=CALLER, instead=instead)
+            admission = (await self._engine.submit(message)).admission
+            turn: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            self._turns[admission.turn_id] = turn
+        outcome = await turn
+        return self._stop_reason(outcome)
+
+    def _stop_reason(self, outcome: Outcome) -> StopReason:
+        """Why the turn ended. Raises RequestError for a turn that failed."""
+        finish = self._finish.pop(outcome.turn_id, "")
+        match outcome:
+            case TurnEnded(outcome="done"):
+                return "max_tokens" if finish == "length" else "refusal" if finish == "refused" else "end_turn"
+            case TurnEnded(outcome="failed", code="max_steps"):
+                return "max_turn_requests"
+            case TurnEnded(outcome="failed") | Quarantined():
+                code = outcome.code if isinstance(outcome, TurnEnded) else "quarantined"
+                raise RequestError(-32603, outcome.reason or "the turn failed", {"code": code or "failed"})
+            case _:
+                return "cancelled"
+
+    async def cancel(self) -> None:
+        """Interrupt the running turn and withdraw this editor's queued prompts. What was said stays in the log."""
+        async with self._admission:
+            turns = list(self._turns)
+        for turn_id in turns:
+            await self._engine.cancel(self.session_id, turn_id)
+        if not turns:
+            await self._engine.interrupt(self.session_id)
+
+    # questions
+
+    def _ask(self, asked: PermissionQuestion) -> None:
+        """Ask the person in the editor. Whoever answers first decides: the question is open everywhere else, too."""
+        key = asked.turn_id, asked.call_id
+        self._stop_asking(*key)
+        self._questions[key] = self._tasks.start(self._request_permission(asked), "acp permission")
+        self._changed.set()
+
+    def _stop_asking(self, turn_id: str, call_id: str) -> None:
+        task = self._questions.pop((turn_id, call_id), None)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    async def _request_permission(self, asked: PermissionQuestion) -> None:
+        try:
+            response = await self._client.request_permission(
+                session_id=self._name,
+                tool_call=permissions.describe_call(asked),
+                options=permissions.options(asked.proposal),
+            )
+            answer = permissions.parse_outcome(response, asked.proposal)
+            if answer is not None:
+                call_key = (self.session_id, asked.turn_id, asked.call_id)
+                await self._engine.answer(call_key, answer, by=BY)
+        except (Conflict, NotFound) as e:
+            logger.info("the question of session %s was answered elsewhere: %s", self.session_id, e)
+        except HoldfastError as e:
+            logger.warning("the answer of the editor in session %s was not accepted: %s", self.session_id, e)
+        except (RequestError, ConnectionError) as e:
+            logger.info("the editor did not answer a question of session %s, which stays open: %s", self.session_id, e)

@@ -1,0 +1,112 @@
+"""Describes tool calls for editors: kind, title, files, and changes as diffs. Pure: it depends on the log alone."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from acp import helpers
+from acp.schema import FileEditToolCallContent, ToolCallLocation, ToolCallProgress, ToolCallStart, ToolKind
+
+from holdfast.acp.content import to_blocks
+from holdfast.model.event import ToolEnded
+from holdfast.model.message import ToolCall, text_of
+from holdfast.model.session import collapse_line
+
+KINDS: dict[str, ToolKind] = {
+    "read_file": "read",
+    "recall": "read",
+    "write_file": "edit",
+    "edit_file": "edit",
+    "search_files": "search",
+    "terminal": "execute",
+    "process": "execute",
+    "fetch_url": "fetch",
+    "web_search": "fetch",
+    "todo": "think",
+}
+TITLE_CHARS = 120
+MAX_RAW_CHARS = 50_000
+"""Characters of a result in `rawOutput`; the content has all of it."""
+
+
+def call_id(turn_id: str, call: str) -> str:
+    """The id of a call for the editor: a model may use the same id in two turns."""
+    return f"{turn_id}/{call}"
+
+
+def start(turn_id: str, call: ToolCall, workdir: Path) -> ToolCallStart:
+    """The call as the model asked for it."""
+    arguments = parse_arguments(call.arguments)
+    changed = _diff(call.name, arguments, workdir)
+    return helpers.start_tool_call(
+        call_id(turn_id, call.id),
+        _title(call.name, arguments),
+        kind=KINDS.get(call.name, "other"),
+        status="pending",
+        content=[changed] if changed else None,
+        locations=_locations(arguments, workdir),
+        raw_input=arguments if arguments else {"text": call.arguments[:MAX_RAW_CHARS]},
+    )
+
+
+def progress(turn_id: str, call: str) -> ToolCallProgress:
+    return helpers.update_tool_call(call_id(turn_id, call), status="in_progress")
+
+
+def end(event: ToolEnded, call: ToolCall | None, workdir: Path) -> ToolCallProgress:
+    """The result: the diff of a change that was made, and the output. A call whose outcome is unknown has failed."""
+    content: list[Any] = [helpers.tool_content(block) for block in to_blocks(event.parts)]
+    if call is not None and event.outcome == "ok":
+        changed = _diff(call.name, parse_arguments(call.arguments), workdir)
+        content = [changed, *content] if changed else content
+    return helpers.update_tool_call(
+        call_id(event.turn_id, event.call_id),
+        status="completed" if event.outcome == "ok" else "failed",
+        content=content,
+        raw_output={"outcome": event.outcome, "text": text_of(event.parts)[:MAX_RAW_CHARS]},
+    )
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """The arguments, if they are a JSON object; else nothing."""
+    try:
+        found = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _title(name: str, arguments: dict[str, Any]) -> str:
+    """The name and the first text among the arguments, on one line."""
+    first = next((value for value in arguments.values() if isinstance(value, str) and value.strip()), "")
+    line = collapse_line(f"{name} {first}".strip())
+    return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…"
+
+
+def _locations(arguments: dict[str, Any], workdir: Path) -> Sequence[ToolCallLocation] | None:
+    path = _path(arguments, workdir)
+    if path is None:
+        return None
+    line = arguments.get("offset")
+    is_line = isinstance(line, int) and not isinstance(line, bool) and line > 0
+    return [ToolCallLocation(path=path, line=line if is_line else None)]
+
+
+def _path(arguments: dict[str, Any], workdir: Path) -> str | None:
+    named = arguments.get("path")
+    if not isinstance(named, str) or not named or "\0" in named:
+        return None
+    return str(workdir / named) if not named.startswith("~") else named
+
+
+def _diff(name: str, arguments: dict[str, Any], workdir: Path) -> FileEditToolCallContent | None:
+    path = _path(arguments, workdir)
+    old, new, content = arguments.get("old"), arguments.get("new"), arguments.get("content")
+    if path is None:
+        return None
+    if name == "edit_file" and isinstance(old, str) and isinstance(new, str):
+        return helpers.tool_diff_content(path, new, old)
+    if name == "write_file" and isinstance(content, str):
+        return helpers.tool_diff_content(path, content)
+    return None

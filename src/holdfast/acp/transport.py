@@ -1,0 +1,66 @@
+"""The transport over standard input and output: one JSON-RPC message per line.
+
+Implements the port `Transport` of the protocol's package. Unlike the package's own, it answers a malformed line with an
+error, limits the length of a line, and leaves the process able to end after a signal.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+from holdfast.stdio_pipes import PipeLines
+
+PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+
+
+class EditorTransport:
+    """Reads requests of the editor, and writes one message at a time."""
+
+    def __init__(self, lines: PipeLines, writer: asyncio.StreamWriter) -> None:
+        self._lines = lines
+        self._writer = writer
+        self._lock = asyncio.Lock()
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Write a message. Raises ConnectionError if the editor is gone; if it does not read, only the writers wait."""
+        line = json.dumps(message, separators=(",", ":"), default=str).encode("ascii")
+        async with self._lock:
+            self._writer.write(line + b"\n")
+            await self._writer.drain()
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next valid message; None when the editor has closed its end."""
+        while (line := await self._lines.next()) is not None:
+            if len(line) > self._lines.max_bytes:
+                await self._refuse(INVALID_REQUEST, f"the message exceeds {self._lines.max_bytes:,} bytes")
+            elif line.strip():
+                message, problem = _parse(line)
+                if message is not None:
+                    return message
+                await self._refuse(*problem)
+        return None
+
+    async def close(self) -> None:
+        """The streams belong to the caller."""
+
+    async def _refuse(self, code: int, message: str) -> None:
+        """Answer a line that is no message. Nobody knows to which request it belongs."""
+        await self.send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
+
+
+def _parse(line: bytes) -> tuple[dict[str, Any] | None, tuple[int, str]]:
+    """The message, or why the line is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as e:
+        return None, (PARSE_ERROR, f"the line is not JSON: {e}")
+    return (
+        (found, (0, "")) if _is_message(found) else (None, (INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message"))
+    )
+
+
+def _is_message(found: object) -> bool:
+    if not isinstance(found, dict) or not isinstance(found.get("params", {}), dict | None):
+        return False
+    is_id_valid = isinstance(found.get("id", 0), int | str | None) and not isinstance(found.get("id"), bool)
+    return is_id_valid and isinstance(found.get("method", ""), str) and ("method" in found or "id" in found)

@@ -1,0 +1,71 @@
+"""Builds the agent for editors: an engine behind the Agent Client Protocol on standard input and output."""
+
+import asyncio
+import importlib.util
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from holdfast import config
+from holdfast.engine.engine import Engine
+from holdfast.model.errors import Unsupported
+from holdfast.stdio_pipes import PipeLines, open_pipes, own_descriptors
+from holdfast.tasks import running, wait_for_first
+from holdfast.wiring.engine import context_window, open_engine
+from holdfast.wiring.store import App
+
+KIND = "acp"
+"""The kind of worker in the store."""
+
+
+def require_library() -> None:
+    """Raise Unsupported if the protocol's library is not installed."""
+    if importlib.util.find_spec("acp") is None:
+        raise Unsupported("the ACP library is not installed; run: pip install 'holdfast[acp]'")
+
+
+async def serve_editor(app: App, stopping: asyncio.Event) -> None:
+    """Serve the editor that started this process.
+
+    When it leaves, finish the turns that need no answer; a signal leaves all of them open. Raises what `Engine.death`
+    fails with if that comes first.
+    """
+    from acp.agent.connection import AgentSideConnection
+
+    from holdfast.acp.agent import EditorAgent, EditorServices
+    from holdfast.acp.transport import EditorTransport
+
+    with own_descriptors("an editor starts this command; see docs/editors.md") as (source, target):
+        async with (
+            open_engine(
+                app.database,
+                app.settings,
+                config.environment(),
+                supervisor=app.supervisor,
+                kind=KIND,
+                sweeps=True,
+                attended=True,
+            ) as engine,
+            open_pipes(source, target) as (reader, writer),
+        ):
+            agent = EditorAgent(engine, EditorServices(app.settings, app.search, partial(context_window, app.settings)))
+            transport = EditorTransport(PipeLines(reader, app.settings.api.max_body_mb * 2**20), writer)
+            connection = AgentSideConnection(agent, transport, listening=False, use_unstable_protocol=True)  # type: ignore[arg-type] # methods are found by name
+            try:
+                await _until_done(connection.listen(), stopping, engine)
+                if not stopping.is_set():
+                    await _until_done(agent.wait_until_idle(), stopping, engine)
+            finally:
+                await agent.close()
+                await connection.close()
+            await engine.drain()
+
+
+async def _until_done(work: Coroutine[Any, Any, object], stopping: asyncio.Event, engine: Engine) -> None:
+    """Run the work until it is done or a stop is requested. Raises its error, or that of `Engine.death`."""
+    async with running(work, stopping.wait()) as (task, asked):
+        await wait_for_first(task, asked, engine.death)
+        if engine.death.done():
+            engine.death.result()
+        if task.done():
+            task.result()
