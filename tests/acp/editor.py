@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from acp.schema import (
     RequestPermissionResponse,
     TextContentBlock,
 )
+
+from holdfast.store.repos import input_queue
+from holdfast.store.sqlite.driver import open_sqlite
 
 LIMIT = 50 * 2**20
 MESSAGES = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
@@ -97,6 +100,17 @@ class Editor:
             self.arrived.clear()
             async with asyncio.timeout(30):
                 await self.arrived.wait()
+
+    async def wait_for_queued(self, home: Path, session_id: str) -> None:
+        """Wait until a prompt is in the queue of the session."""
+        database = await open_sqlite(home / "holdfast.db")
+        try:
+            async with asyncio.timeout(30), aclosing(database.listen(session_id)) as changes:
+                async for _ in changes:
+                    if await database.read(input_queue.list_waiting, session_id):
+                        return
+        finally:
+            await database.close()
 
     async def say(self, session_id: str, text: str) -> str:
         """Send a prompt; returns the stop reason."""

@@ -1,0 +1,222 @@
+"""What no editor should send, and editors that leave at the wrong moment."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli import errors
+from tests.acp.editor import LIMIT, editing
+
+pytestmark = pytest.mark.process
+
+
+class RawEditor:
+    """Sends lines as they are."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def send(self, line: bytes | dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
+        await self.process.stdin.drain()
+
+    async def answer(self, request_id: object) -> dict[str, Any]:
+        """The response to a request; updates are skipped."""
+        assert self.process.stdout is not None
+        while True:
+            async with asyncio.timeout(30):
+                message = json.loads(await self.process.stdout.readline())
+            if "method" not in message and message.get("id") == request_id:
+                return dict(message)
+
+    async def call(self, request_id: object, method: object, **params: Any) -> dict[str, Any]:
+        await self.send({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+        return await self.answer(request_id)
+
+
+@asynccontextmanager
+async def raw(home: Path, **options: Any) -> AsyncIterator[RawEditor]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast", "--home", str(home), "acp"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        limit=LIMIT,
+        **options,
+    )
+    editor = RawEditor(process)
+    await editor.call(0, "initialize", protocolVersion=1)
+    yield editor
+    assert process.stdin is not None
+    process.stdin.close()
+    async with asyncio.timeout(30):
+        assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"{", -32700),
+        (b"\xff\xfe", -32700),
+        (b"[" * 100_000, -32700),
+        (b"[]", -32600),
+        (b"5", -32600),
+        (b'{"jsonrpc": "2.0", "id": {}, "method": "initialize"}', -32600),
+        (b'{"jsonrpc": "2.0", "id": 5, "method": ["x"]}', -32600),
+        (b'{"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": [1]}', -32600),
+        (b"{}", -32600),
+    ],
+)
+async def test_a_line_that_is_no_message_is_refused_and_the_next_one_works(home: Path, line: bytes, code: int) -> None:
+    async with raw(home) as editor:
+        await editor.send(line)
+        refused = await editor.answer(None)
+
+        assert refused["error"]["code"] == code
+        assert "result" in await editor.call(1, "session/list")
+
+
+async def test_a_line_that_is_too_long_is_refused(home: Path) -> None:
+    with (home / "config.toml").open("a") as file:
+        file.write("[api]\nmax_body_mb = 1\n")
+    async with raw(home) as editor:
+        await editor.send(b'{"x": "' + b"x" * 2_000_000 + b'"}')
+
+        assert "exceeds" in (await editor.answer(None))["error"]["message"]
+        assert "result" in await editor.call(1, "session/list")
+
+
+async def test_unknown_methods_sessions_and_parameters_are_errors(home: Path, folder: Path) -> None:
+    async with raw(home) as editor:
+        answers = [
+            await editor.call(1, "session/nosuch"),
+            await editor.call(2, "_other/extension"),
+            await editor.call(3, "session/prompt", sessionId="hf-unknown", prompt=[{"type": "text", "text": "x"}]),
+            await editor.call(4, "session/load", sessionId="hf-unknown", cwd=str(folder), mcpServers=[]),
+            await editor.call(5, "session/new", cwd="relative", mcpServers=[]),
+            await editor.call(6, "session/new", mcpServers=[]),
+            await editor.call(7, "authenticate", methodId="x"),
+            await editor.call(8, "session/set_mode", sessionId="hf-unknown", modeId="x"),
+            await editor.call("nine", "session/close", sessionId="hf-unknown"),
+        ]
+        await editor.send({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "hf-unknown"}})
+        await editor.send({"jsonrpc": "2.0", "method": "nosuch", "params": {}})
+        await editor.send({"jsonrpc": "2.0", "id": 77, "result": {}})
+
+        codes = [answer["error"]["code"] for answer in answers]
+        assert codes == [-32601, -32601, -32002, -32002, -32602, -32602, -32602, -32601, -32002]
+        assert "result" in await editor.call(10, "session/list")
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        [],
+        [{"type": "text", "text": "  "}],
+        [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}],
+        [{"type": "image", "data": "not base64!", "mimeType": "image/png"}],
+        [{"type": "image", "data": "AAAA", "mimeType": "image/tiff"}],
+        [{"type": "nosuch"}],
+        "text",
+    ],
+)
+async def test_a_prompt_that_cannot_be_sent_is_refused_and_leaves_no_turn(
+    home: Path, folder: Path, prompt: object
+) -> None:
+    async with raw(home) as editor:
+        session = (await editor.call(1, "session/new", cwd=str(folder), mcpServers=[]))["result"]["sessionId"]
+        refused = await editor.call(2, "session/prompt", sessionId=session, prompt=prompt)
+        good = await editor.call(3, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "Hello"}])
+
+    assert refused["error"]["code"] == -32602
+    assert good["result"]["stopReason"] == "end_turn"
+
+
+async def test_two_prompts_at_once_are_two_turns_in_order(home: Path, folder: Path) -> None:
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(editor.say(session, 'use tool terminal {"command": "echo 1"}'))
+            second = group.create_task(editor.say(session, "second"))
+
+        assert (first.result(), second.result()) == ("end_turn", "end_turn")
+        assert editor.text(session).index("done: terminal") < editor.text(session).index("You said: second")
+
+
+async def test_cancelling_ends_the_running_and_the_queued_prompt(home: Path, folder: Path) -> None:
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        running = asyncio.create_task(editor.say(session, 'use tool terminal {"command": "sleep 100"}'))
+        await editor.wait_for(lambda: any(update.get("status") == "in_progress" for _, update in editor.updates))
+        queued = asyncio.create_task(editor.say(session, "later"))
+        await editor.wait_for_queued(home, session)
+        await editor.connection.cancel(session_id=session)
+
+        assert (await running, await queued) == ("cancelled", "cancelled")
+        assert await editor.say(session, "now") == "end_turn"
+
+
+async def test_a_turn_goes_on_when_the_editor_leaves_in_the_middle_of_it(home: Path, folder: Path) -> None:
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        turn = asyncio.create_task(editor.say(session, 'use tool terminal {"command": "sleep 1; echo late > late"}'))
+        await editor.wait_for(lambda: any(update.get("status") == "in_progress" for _, update in editor.updates))
+    turn.cancel()
+    async with editing(home) as other:
+        await other.load(folder, session)
+
+    assert (folder / "late").read_text() == "late\n"
+    assert "done: terminal" in other.text(session)
+
+
+async def test_a_session_open_in_two_places_shows_both_conversations_in_both(home: Path, folder: Path) -> None:
+    async with editing(home) as one, editing(home) as two:
+        session = await one.new(folder)
+        await two.load(folder, session)
+        await one.say(session, "from one")
+        await two.wait_for(lambda: "You said: from one" in two.text(session))
+        await two.say(session, "from two")
+        await one.wait_for(lambda: "You said: from two" in one.text(session))
+        command = [
+            sys.executable,
+            "-m",
+            "holdfast",
+            "--home",
+            str(home),
+            "run",
+            "--session",
+            session,
+            "from the terminal",
+        ]
+        await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+        await one.wait_for(lambda: "You said: from the terminal" in one.text(session))
+
+        assert one.text(session, "user_message_chunk") == "from twofrom the terminal"
+        assert two.text(session, "user_message_chunk").startswith("from one")
+
+
+async def test_nothing_but_the_protocol_is_written_to_standard_output(home: Path, folder: Path) -> None:
+    async with raw(home, env={"PATH": "/usr/bin:/bin", "HOLDFAST_LOG": "debug", "HOME": str(home)}) as editor:
+        session = (await editor.call(1, "session/new", cwd=str(folder), mcpServers=[]))["result"]["sessionId"]
+        text = 'use tool terminal {"command": "echo stray; echo stray >&2; cat"}'
+        done = await editor.call(2, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
+
+    assert done["result"]["stopReason"] == "end_turn"
+
+
+def test_without_pipes_the_command_explains_itself(home: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--home", str(home), "acp"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert ran.returncode in (errors.USAGE, errors.FAILED)
+    assert "an editor starts this command" in ran.stderr
