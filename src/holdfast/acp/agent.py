@@ -40,7 +40,9 @@ import holdfast
 from holdfast.acp import config_options, session_listing
 from holdfast.acp.commands import EditorCommandContext
 from holdfast.acp.content import Block, to_parts
+from holdfast.acp.editor_files import EditorBuffers
 from holdfast.acp.editor_session import EditorSession
+from holdfast.acp.editor_tools import EditorTools, parse_servers
 from holdfast.acp.errors import translated
 from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.admission.rewind import Rewind
@@ -71,10 +73,12 @@ class EditorServices:
     def __init__(
         self,
         settings: Settings,
+        tools: EditorTools,
         open_index: Callable[[], Awaitable["SearchIndex"]],
         window: Callable[[str], int],
     ) -> None:
         self.settings = settings
+        self.tools = tools
         self.open_index = open_index
         self.window = window
         """The size of a model's context."""
@@ -89,7 +93,7 @@ class EditorAgent:
         self._client: Any = None
         self._sessions: dict[str, EditorSession] = {}
         self._opening = asyncio.Lock()
-        self.capabilities = ClientCapabilities()
+        self._capabilities = ClientCapabilities()
 
     def on_connect(self, conn: Any) -> None:
         self._client = conn
@@ -114,7 +118,7 @@ class EditorAgent:
         client_info: Implementation | None = None,
         **kwargs: Any,
     ) -> InitializeResponse:
-        self.capabilities = client_capabilities or ClientCapabilities()
+        self._capabilities = client_capabilities or ClientCapabilities()
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_capabilities=AgentCapabilities(
@@ -197,6 +201,7 @@ class EditorAgent:
         await found.cancel()
         del self._sessions[session_id]
         await found.close()
+        await self._services.tools.close(found.session_id)
         return CloseSessionResponse()
 
     @translated
@@ -216,6 +221,7 @@ class EditorAgent:
     async def prompt(self, session_id: str, prompt: list[Block], **kwargs: Any) -> PromptResponse:
         found = self._find(session_id)
         parts = to_parts(prompt)
+        await self._services.tools.wait_until_ready(found.session_id)
         if len(parts) == 1 and isinstance(parts[0], Text) and slash.parse(parts[0].text) is not None:
             return await self._run_command(found, parts[0].text)
         return PromptResponse(stop_reason=await found.prompt(parts))
@@ -269,11 +275,19 @@ class EditorAgent:
         self, name: str, session_id: str, mcp_servers: list[Any] | None, *, replay: bool
     ) -> EditorSession:
         """Open the session under the name that the editor uses. One that is open already is opened again."""
+        servers, files = parse_servers(mcp_servers), self._capabilities.fs
         async with self._opening:
             if (old := self._sessions.pop(name, None)) is not None:
                 await old.close()
             workdir, model = await self._engine.services.database.read(_workdir_and_model, session_id)
             window = self._services.window(model)
+            buffers = EditorBuffers(
+                self._client,
+                name,
+                can_read=bool(files and files.read_text_file),
+                can_write=bool(files and files.write_text_file),
+            )
+            await self._services.tools.open(session_id, servers, buffers)
             opened = EditorSession(self._engine, self._client, name, session_id, workdir, window)
             await opened.open(replay=replay)
             self._sessions[name] = opened

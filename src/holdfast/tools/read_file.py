@@ -105,7 +105,7 @@ def _show(file: BinaryIO, parsed: ReadFileArguments, path: Path, size: int) -> T
         return _image(file, path, media_type, size)
     if b"\0" in start:
         raise Invalid(f"{path} is a binary file of {size:,} bytes; inspect it with a program in the terminal")
-    return ToolOutput.say(_page(file, parsed, path))
+    return ToolOutput.say(format_page(file, parsed, path))
 
 
 def _image(file: BinaryIO, path: Path, media_type: str, size: int) -> ToolOutput:
@@ -115,7 +115,8 @@ def _image(file: BinaryIO, path: Path, media_type: str, size: int) -> ToolOutput
     return ToolOutput(parts=(Image(f"data:{media_type};base64,{data}", media_type),))
 
 
-def _page(file: BinaryIO, parsed: ReadFileArguments, path: Path) -> str:
+def format_page(file: BinaryIO, parsed: ReadFileArguments, path: Path) -> str:
+    """The lines that the arguments ask for, with their numbers. Raises Invalid if there are not so many."""
     shown: list[str] = []
     number, room = 0, PAGE_CHARS
     while (line := _read_line(file)) is not None:

@@ -21,6 +21,10 @@ class Toolbox:
                 raise AssertionError(f"two tools are called {tool.spec.name}")
             self._tools[tool.spec.name] = tool
 
+    def with_tools(self, tools: Iterable[Tool]) -> "Toolbox":
+        """These tools and the given ones. One of the given replaces one with the same name, in its place."""
+        return Toolbox((self._tools | {tool.spec.name: tool for tool in tools}).values())
+
     def specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self._tools.values())
 

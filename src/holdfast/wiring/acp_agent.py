@@ -33,8 +33,10 @@ async def serve_editor(app: App, stopping: asyncio.Event) -> None:
     from acp.agent.connection import AgentSideConnection
 
     from holdfast.acp.agent import EditorAgent, EditorServices
+    from holdfast.acp.editor_tools import EditorTools
     from holdfast.acp.transport import EditorTransport
 
+    tools = EditorTools(app.settings.home)
     with own_descriptors("an editor starts this command; see docs/editors.md") as (source, target):
         async with (
             open_engine(
@@ -45,10 +47,12 @@ async def serve_editor(app: App, stopping: asyncio.Event) -> None:
                 kind=KIND,
                 sweeps=True,
                 attended=True,
+                session_tools=tools.toolbox,
             ) as engine,
             open_pipes(source, target) as (reader, writer),
         ):
-            agent = EditorAgent(engine, EditorServices(app.settings, app.search, partial(context_window, app.settings)))
+            services = EditorServices(app.settings, tools, app.search, partial(context_window, app.settings))
+            agent = EditorAgent(engine, services)
             transport = EditorTransport(PipeLines(reader, app.settings.api.max_body_mb * 2**20), writer)
             connection = AgentSideConnection(agent, transport, listening=False, use_unstable_protocol=True)  # type: ignore[arg-type] # methods are found by name
             try:
@@ -58,7 +62,8 @@ async def serve_editor(app: App, stopping: asyncio.Event) -> None:
             finally:
                 await agent.close()
                 await connection.close()
-            await engine.drain()
+                await engine.drain()
+                await tools.close_all()
 
 
 async def _until_done(work: Coroutine[Any, Any, object], stopping: asyncio.Event, engine: Engine) -> None:

@@ -1,11 +1,13 @@
 """Builds an engine from the settings: models, tools and limits."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC
 from functools import cache, partial
 from pathlib import Path
+
+import msgspec
 
 import holdfast
 from holdfast.clock import load_zone
@@ -46,8 +48,11 @@ from holdfast.store.server_clock import READ_SECONDS, LocalClock, ServerClock, o
 from holdfast.supervisor import BackgroundTask, Supervisor
 from holdfast.tools.backends import private_tmp
 from holdfast.tools.backends.container import ContainerBackend
+from holdfast.tools.toolbox import Toolbox
 from holdfast.wiring.tools import SessionTools, open_tools, session_terminal, tool_call_settings
 
+SessionToolbox = Callable[[str, Toolbox], Toolbox]
+"""Returns the tools of a session, by its id, given those of all sessions."""
 logger = logging.getLogger(__name__)
 SYSTEM_PROMPT = Path(__file__).parents[1] / "engine" / "context" / "system.md"
 NO_TITLE_PROVIDERS = ("local", "scripted")
@@ -93,11 +98,13 @@ async def open_engine(
     attended: bool = False,
     leaves_queue: bool = False,
     supervisor: Supervisor | None = None,
+    session_tools: SessionToolbox | None = None,
 ) -> AsyncIterator[Engine]:
     """Open an engine, registered in the store as a worker of that kind until it is closed.
 
     With `attended`, a person answers questions in place, so they have no time limit. With `leaves_queue`, the engine
-    runs only its own turns, and leaves input that others have queued.
+    runs only its own turns, and leaves input that others have queued. `session_tools` returns the tools of a session, given
+    those of all.
     """
     clock = await open_clock(database)
     ids = Ids(clock.now)
@@ -111,7 +118,7 @@ async def open_engine(
     async with open_tools(
         services, settings, environment, registry, foreground, context_window(settings, settings.model)
     ) as tools:
-        prepare = _prepare_turns(settings, models, tools, attended=attended)
+        prepare = _prepare_turns(settings, models, tools, session_tools, attended=attended)
         scheduler = Scheduler(services, prepare, adopt=foreground.adopt)
         engine = _build_engine(
             services,
@@ -212,16 +219,25 @@ def _silence(settings: Settings) -> float | None:
     return None if settings.store_path is not None else self_fence.limit(settings.liveness.stale_seconds)
 
 
-def _prepare_turns(settings: Settings, models: ModelRouter, tools: SessionTools, *, attended: bool) -> Prepare:
+def _prepare_turns(
+    settings: Settings,
+    models: ModelRouter,
+    tools: SessionTools,
+    session_tools: SessionToolbox | None,
+    *,
+    attended: bool,
+) -> Prepare:
     """Return the function that chooses the settings of a session's turns."""
     system = settings.agent.system or SYSTEM_PROMPT.read_text("utf-8")
     compaction = cache(partial(compaction_settings, settings, models))
 
     def prepare(session: Session, opened: Event) -> TurnSettings:
         model = session.summary.model or settings.model
+        toolbox = tools.toolbox if session_tools is None else session_tools(session.id, tools.toolbox)
+        own = msgspec.structs.replace(tools, toolbox=toolbox)
         return TurnSettings(
             ModelCallSettings(model, system, models.ask, settings.agent.step_seconds),
-            tool_call_settings(session, opened, tools, settings, models.ask, attended=attended),
+            tool_call_settings(session, opened, own, settings, models.ask, attended=attended),
             settings.agent.max_steps,
             settings.agent.turn_seconds,
             compaction(model),
