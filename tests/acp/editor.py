@@ -131,7 +131,13 @@ def joined(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for update in updates:
         kind = update["sessionUpdate"]
-        if kind in ("usage_update", "available_commands_update", "session_info_update", "config_option_update"):
+        if kind in (
+            "usage_update",
+            "available_commands_update",
+            "session_info_update",
+            "config_option_update",
+            "current_mode_update",
+        ):
             continue
         is_text = kind in MESSAGES and update["content"]["type"] == "text"
         if is_text and found and found[-1]["sessionUpdate"] == kind and found[-1]["content"]["type"] == "text":

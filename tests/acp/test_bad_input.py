@@ -112,7 +112,7 @@ async def test_unknown_methods_sessions_and_parameters_are_errors(home: Path, fo
         await editor.send({"jsonrpc": "2.0", "id": 77, "result": {}})
 
         codes = [answer["error"]["code"] for answer in answers]
-        assert codes == [-32601, -32601, -32002, -32002, -32602, -32602, -32602, -32601, -32002]
+        assert codes == [-32601, -32601, -32002, -32002, -32602, -32602, -32602, -32002, -32002]
         assert "result" in await editor.call(10, "session/list")
 
 

@@ -111,6 +111,26 @@ async def test_the_model_is_chosen_from_a_menu(home: Path, folder: Path) -> None
     assert "You said: use tool terminal" in editor.text(response.session_id)
 
 
+async def test_the_permission_mode_is_set_and_shown_wherever_it_is_changed(home: Path, folder: Path) -> None:
+    async with editing(home) as editor:
+        response = await editor.connection.new_session(cwd=str(folder), mcp_servers=[])
+        session = response.session_id
+        await editor.connection.set_session_mode(session_id=session, mode_id="plan")
+        await editor.say(session, use("write_file", path="a.txt", content="x"))
+        written = (folder / "a.txt").exists()
+        await editor.say(session, "/mode edits")
+        await editor.say(session, use("write_file", path="a.txt", content="x"))
+        with pytest.raises(Exception, match="unknown permission mode"):
+            await editor.connection.set_session_mode(session_id=session, mode_id="yolo")
+        changes = [u["currentModeId"] for _, u in editor.updates if u["sessionUpdate"] == "current_mode_update"]
+
+    assert response.modes is not None
+    assert response.modes.current_mode_id == "edits"
+    assert [mode.id for mode in response.modes.available_modes] == ["plan", "ask", "edits", "trusted"]
+    assert not written and (folder / "a.txt").exists()
+    assert changes == ["plan", "edits"]
+
+
 async def test_sessions_are_listed_by_directory_and_forked(home: Path, folder: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "other"
     elsewhere.mkdir()

@@ -34,6 +34,7 @@ from acp.schema import (
     SessionListCapabilities,
     SessionResumeCapabilities,
     SetSessionConfigOptionResponse,
+    SetSessionModeResponse,
 )
 
 import holdfast
@@ -50,6 +51,7 @@ from holdfast.engine.engine import Engine
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import Source
 from holdfast.model.message import Content, Text
+from holdfast.model.mode import LOCAL_USER, parse_mode
 from holdfast.model.session import Session
 from holdfast.model.times import iso
 from holdfast.providers import registry as providers
@@ -148,7 +150,7 @@ class EditorAgent:
         opened = await self._engine.open(OpenRequest(source=SOURCE, workdir=workdir))
         opened_session = await self._attach(opened.session.id, opened.session.id, mcp_servers, replay=False)
         await opened_session.start()
-        return NewSessionResponse(session_id=opened.session.id, config_options=self._options(opened.session))
+        return NewSessionResponse(session_id=opened.session.id, **self._menus(opened.session))
 
     @translated
     async def load_session(
@@ -156,7 +158,7 @@ class EditorAgent:
     ) -> LoadSessionResponse:
         """Show the whole session again, then follow it."""
         found = await self._reopen(cwd, session_id, mcp_servers, replay=True)
-        return LoadSessionResponse(config_options=self._options(found))
+        return LoadSessionResponse(**self._menus(found))
 
     @translated
     async def resume_session(
@@ -164,7 +166,7 @@ class EditorAgent:
     ) -> ResumeSessionResponse:
         """Follow the session without showing what was said before."""
         found = await self._reopen(cwd, session_id, mcp_servers, replay=False)
-        return ResumeSessionResponse(config_options=self._options(found))
+        return ResumeSessionResponse(**self._menus(found))
 
     @translated
     async def fork_session(
@@ -175,7 +177,7 @@ class EditorAgent:
         forked = await self._engine.actions.fork(parent.id, source=SOURCE)
         opened = await self._attach(forked.id, forked.id, mcp_servers, replay=False)
         await opened.start()
-        return ForkSessionResponse(session_id=forked.id, config_options=self._options(forked))
+        return ForkSessionResponse(session_id=forked.id, **self._menus(forked))
 
     @translated
     async def list_sessions(
@@ -213,7 +215,14 @@ class EditorAgent:
             raise Invalid(f"there is no option {config_id[:100]!r} with the value {str(value)[:100]!r}")
         providers.parse(value)
         opened = await self._engine.open(OpenRequest(ref=found.session_id, model=value))
-        return SetSessionConfigOptionResponse(config_options=self._options(opened.session))
+        return SetSessionConfigOptionResponse(**self._menus(opened.session))
+
+    @translated
+    async def set_session_mode(self, session_id: str, mode_id: str, **kwargs: Any) -> SetSessionModeResponse:
+        """Change the permission mode. It holds for every call that has not started."""
+        found = self._find(session_id)
+        await self._engine.actions.set_mode(found.session_id, parse_mode(mode_id), by=LOCAL_USER)
+        return SetSessionModeResponse()
 
     # turns
 
@@ -304,6 +313,10 @@ class EditorAgent:
         if found is None:
             raise NotFound(f"session {name[:100]!r} is not open here; open it with session/load or session/resume")
         return found
+
+    def _menus(self, session: Session) -> dict[str, Any]:
+        modes = config_options.describe_modes(session.summary.mode)
+        return {"modes": modes, "config_options": self._options(session)}
 
     def _options(self, session: Session) -> list[Any]:
         return list(config_options.describe_options(session.summary.model, self._services.settings))

@@ -12,6 +12,8 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.process_port import list_running
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.message import Content
+from holdfast.model.mode import LOCAL_USER
+from holdfast.model.mode import Mode as PermissionMode
 from holdfast.providers import registry as providers
 from holdfast.settings import Settings
 from holdfast.slash import registry
@@ -93,6 +95,12 @@ class EditorCommandContext:
         except Busy:
             return False
         return True
+
+    async def permission_mode(self) -> PermissionMode:
+        return (await self.engine.services.database.read(sessions.get, self._id)).summary.mode
+
+    async def change_mode(self, mode: PermissionMode) -> None:
+        await self.engine.actions.set_mode(self._id, mode, by=LOCAL_USER)
 
     def prefill_input(self, text: str) -> bool:
         return False

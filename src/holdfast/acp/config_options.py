@@ -1,7 +1,8 @@
-"""The options of a session that an editor shows as menus: the model. Pure."""
+"""What an editor shows as menus of a session: the model and the permission mode. Pure."""
 
-from acp.schema import SessionConfigOptionSelect, SessionConfigSelectOption
+from acp.schema import SessionConfigOptionSelect, SessionConfigSelectOption, SessionMode, SessionModeState
 
+from holdfast.model.mode import MODE_HELP, MODES, Mode
 from holdfast.settings import DEFAULT_MODELS, Settings
 
 MODEL = "model"
@@ -15,6 +16,11 @@ def describe_options(model: str, settings: Settings) -> list[SessionConfigOption
             id=MODEL, name="Model", category="model", type="select", current_value=model, options=options
         )
     ]
+
+
+def describe_modes(mode: Mode) -> SessionModeState:
+    modes = [SessionMode(id=name, name=name.capitalize(), description=MODE_HELP[name]) for name in MODES]
+    return SessionModeState(current_mode_id=mode, available_modes=modes)
 
 
 def list_models(model: str, settings: Settings) -> list[str]:

@@ -17,7 +17,7 @@ from acp.exceptions import RequestError
 from holdfast.model.errors import Invalid
 from holdfast.model.finding import Finding
 from holdfast.model.message import Text
-from holdfast.model.tool import Preview, Previewing, Tool, ToolContext, ToolOutput
+from holdfast.model.tool import Effect, Preview, Previewing, Tool, ToolContext, ToolOutput, effect_of
 from holdfast.tools.home_guard import check_write
 from holdfast.tools.paths import real_path, resolve
 from holdfast.tools.read_file import ReadFileArguments, format_page
@@ -66,6 +66,9 @@ class BufferedReadTool:
         self._inner = inner
         self._buffers = buffers
 
+    def effect(self, arguments: dict[str, object], context: ToolContext) -> Effect:
+        return effect_of(self._inner, arguments, context)
+
     def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
         return self._inner.risk(arguments, context)
 
@@ -93,6 +96,9 @@ class BufferedEditTool:
         self._inner = inner
         self._buffers = buffers
         self._home = home
+
+    def effect(self, arguments: dict[str, object], context: ToolContext) -> Effect:
+        return effect_of(self._inner, arguments, context)
 
     def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
         return self._inner.risk(arguments, context)

@@ -20,6 +20,7 @@ from holdfast.model.event import (
     Compacted,
     CompactionFailed,
     InputRefused,
+    ModeChanged,
     ModelSaid,
     PlanChanged,
     Quarantined,
@@ -80,6 +81,8 @@ class UpdateRenderer:
             case ToolEnded():
                 call = self._calls.pop(tool_calls.call_id(event.turn_id, event.call_id), None)
                 yield tool_calls.end(event, call, self._workdir)
+            case ModeChanged():
+                yield helpers.update_current_mode(event.mode)
             case PlanChanged():
                 yield show_plan(event.items)
             case Titled():
