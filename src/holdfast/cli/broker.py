@@ -9,6 +9,7 @@ import msgspec
 from holdfast import config
 from holdfast.broker import admin
 from holdfast.cli import context, errors, render, signals
+from holdfast.cli.parsing.groups import SuggestingGroup
 from holdfast.clock import SystemClock, format_local_time
 from holdfast.interop.serialization import format_time
 from holdfast.model.sanitize import visible
@@ -17,7 +18,7 @@ from holdfast.model.times import iso
 from holdfast.settings import Settings
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=SuggestingGroup, invoke_without_command=True)
 @click.option("--host", help="Address to listen on. [127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 picks a free one. [8420]")
 @click.pass_context

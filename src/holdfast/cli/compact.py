@@ -4,6 +4,7 @@ import click
 
 from holdfast import config
 from holdfast.cli import context, errors, render, signals
+from holdfast.cli.parsing.session_ref import REF
 from holdfast.cli.progress import Spinner
 from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.engine import Engine
@@ -16,7 +17,7 @@ from holdfast.wiring.store import App
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @click.option("--about", default="", metavar="TEXT", help="Focus the summary on this.")
 @click.option("--undo", is_flag=True, help="Undo the last compaction.")
 @context.json_option

@@ -6,6 +6,7 @@ import click
 
 from holdfast import config
 from holdfast.cli import context, errors, render, signals, turn_output
+from holdfast.cli.parsing.groups import SuggestingGroup
 from holdfast.clock import format_local_time, load_zone
 from holdfast.cron import Cron, check_schedule, next_slot
 from holdfast.interop.serialization import format_time
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 SLOTS = 20
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def cron() -> None:
     """Run prompts on a schedule, in `holdfast serve`."""
 

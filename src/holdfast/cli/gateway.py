@@ -7,6 +7,7 @@ import click
 
 from holdfast.cli import context, render
 from holdfast.cli.gateway_setup import setup
+from holdfast.cli.parsing.groups import SuggestingGroup
 from holdfast.clock import format_local_time
 from holdfast.engine.liveness.janitor import assess_worker
 from holdfast.interop.serialization import format_time
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 LISTED = 50
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def gateway() -> None:
     """Manage messaging platforms."""
 

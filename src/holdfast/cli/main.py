@@ -12,7 +12,8 @@ import click
 from holdfast import __version__
 from holdfast.cli import errors, render
 from holdfast.cli.context import CliContext
-from holdfast.cli.lazy import LazyGroup
+from holdfast.cli.parsing import arguments
+from holdfast.cli.parsing.groups import LazyGroup, similar_commands
 from holdfast.model.errors import HoldfastError
 
 log = logging.getLogger(__name__)
@@ -40,16 +41,26 @@ COMMANDS = {
     "doctor": "doctor:doctor",
     "torture": "torture:torture_",
     "model": "model:model",
+    "completion": "parsing.completion:completion",
     "mcp-login": "mcp_login:mcp_login",
     "mcp-logout": "mcp_login:mcp_logout",
 }
 
-OWN_OPTIONS = ("-h", "--help", "--version")
-"""Options of `holdfast` itself besides --home. Any other option belongs to the chat: `holdfast --resume` is `holdfast chat --resume`."""
+
+class RootGroup(LazyGroup):
+    """Besides commands, one word may be a prompt that was meant for the chat."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not similar_commands(name, list(COMMANDS)):
+            raise click.UsageError(f"No such command {name!r}; to send it as a prompt: holdfast chat {name!r}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=RootGroup,
     lazy=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -84,22 +95,22 @@ def main(args: Sequence[str], *, owns_process: bool = False) -> int:
 
     `owns_process` says that this process only runs this command, so its environment may be changed.
     """
-    as_json = "--json" in args
+    as_json = arguments.wants_json(args)
     _replace_closed_streams()
     # Text from a model or a tool must be printable in any locale.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # they are text files here
     try:
         options: dict[str, Any] = {"obj": owns_process} if owns_process else {}
-        status = cli.main(_normalize(args), prog_name="holdfast", standalone_mode=False, **options)
+        status = cli.main(arguments.normalize(args, COMMANDS), prog_name="holdfast", standalone_mode=False, **options)
         render.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         return errors.INTERRUPTED
     except click.UsageError as e:
-        errors.report("invalid", _usage_message(e), as_json=as_json)
+        _report(args, "invalid", _usage_message(e), as_json=as_json)
         return errors.USAGE
     except HoldfastError as e:
-        errors.report(e.code, str(e), as_json=as_json)
+        _report(args, e.code, str(e), as_json=as_json)
         return errors.exit_code(e)
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
         render.discard_output()
@@ -110,27 +121,13 @@ def main(args: Sequence[str], *, owns_process: bool = False) -> int:
     return status if isinstance(status, int) else errors.DONE
 
 
-def _normalize(args: Sequence[str]) -> list[str]:
-    """Move `--home DIR` to the front and a leading `--json` to the end, so that both may come before or after the command.
+def _report(args: Sequence[str], code: str, message: str, *, as_json: bool) -> None:
+    """Report an error on standard error; a stream of JSON lines also ends with it."""
+    if arguments.output_format(args) == "stream-json":
+        from holdfast.cli.turn_documents import print_failed_result
 
-    A line that begins with any other option belongs to `chat`. Nothing after `--` is changed.
-    """
-    end = args.index("--") if "--" in args else len(args)
-    front: list[str] = []
-    rest: list[str] = []
-    options = iter(args[:end])
-    for arg in options:
-        if arg == "--home":
-            front += [arg, *([value] if (value := next(options, None)) is not None else [])]
-        elif arg.startswith("--home="):
-            front.append(arg)
-        else:
-            rest.append(arg)
-    if rest[:1] == ["--json"]:
-        rest = [*rest[1:], "--json"]
-    if rest and rest[0].startswith("-") and rest[0] not in OWN_OPTIONS:
-        rest.insert(0, "chat")
-    return [*front, *rest, *args[end:]]
+        print_failed_result(code, message)
+    errors.report(code, message, as_json=as_json)
 
 
 def _usage_message(error: click.UsageError) -> str:

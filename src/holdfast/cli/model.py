@@ -3,12 +3,13 @@
 import click
 
 from holdfast.cli import context, render
+from holdfast.cli.parsing.groups import SuggestingGroup
 from holdfast.cli.progress import show_progress
 from holdfast.installation import command_to_add
 from holdfast.providers.local import download, models
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def model() -> None:
     """Manage embedded models."""
 

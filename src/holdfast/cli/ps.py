@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from holdfast.cli import context, render
+from holdfast.cli.parsing.groups import SuggestingGroup
 from holdfast.interop.documents.processes import ProcessItem, ProcessListResponse
 from holdfast.model.process import Process, ProcessVerdict, duration
 from holdfast.model.sanitize import one_line, visible
@@ -22,7 +23,7 @@ FOLLOW_SECONDS = 0.3
 PAGE_BYTES = 1 << 20
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=SuggestingGroup, invoke_without_command=True)
 @click.option("--all", "ended", is_flag=True, help="Include ended processes.")
 @context.json_option
 @click.pass_context

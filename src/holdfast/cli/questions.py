@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from holdfast.cli import context, render
+from holdfast.cli.parsing.groups import SuggestingGroup
 from holdfast.clock import format_local_time
 from holdfast.engine.liveness.janitor import assess_worker
 from holdfast.interop import questions as shown
@@ -30,7 +31,7 @@ LIMIT = 1_000
 BY = "the command line"
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=SuggestingGroup, invoke_without_command=True)
 @context.json_option
 @click.pass_context
 def questions(ctx: click.Context, *, as_json: bool) -> None:

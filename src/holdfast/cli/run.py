@@ -1,7 +1,8 @@
 """`holdfast run`: run one turn and print the reply."""
 
+from typing import Literal, get_args
+
 import click
-import msgspec
 
 from holdfast import config
 from holdfast.cli import (
@@ -13,9 +14,12 @@ from holdfast.cli import (
     stdin_text,
     stopped_worker,
     terminal_question,
+    turn_documents,
     turn_output,
 )
+from holdfast.cli.parsing.session_ref import REF
 from holdfast.cli.progress import Spinner
+from holdfast.cli.turn_documents import TurnLines
 from holdfast.cli.turn_output import TurnResult
 from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.engine import Engine
@@ -30,23 +34,29 @@ from holdfast.settings import TERMINALS
 from holdfast.wiring.engine import open_engine
 from holdfast.wiring.store import App
 
-NOT_APPROVED = "denied"
-"""The error code in the JSON document if a tool was not run because nobody answered the approval question."""
+Format = Literal["text", "json", "stream-json"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 @click.command()
-@click.argument("prompt")
-@click.option("--session", "ref", metavar="REF", help="Continue this session.")
+@click.argument("prompt", required=False)
+@click.option("--session", "ref", type=REF, metavar="REF", help="Continue this session.")
 @click.option("--key", metavar="KEY", help="Continue the session with this key, or create it.")
 @click.option("--model", metavar="PROVIDER:NAME", help="Set the model of the session.")
 @click.option("--title", help="Set the title of a new session.")
 @click.option("--terminal", type=click.Choice(TERMINALS), help="Run commands in this backend, for a new session.")
 @click.option("--mode", type=click.Choice(MODES), help="Set the permission mode of the session.")
 @click.option("--stdin/--no-stdin", "stdin", default=None, help="Wait for piped input, or ignore it.")
+@click.option(
+    "--output-format",
+    "output",
+    type=click.Choice(FORMATS),
+    help="Print text, one JSON document, or a JSON document for each line of a stream.",
+)
 @context.json_option
 def run(
     *,
-    prompt: str,
+    prompt: str | None,
     ref: str | None,
     key: str | None,
     model: str | None,
@@ -54,14 +64,18 @@ def run(
     terminal: str | None,
     mode: Mode | None,
     stdin: bool | None,
+    output: Format | None,
     as_json: bool,
 ) -> int:
-    """Run one turn and print the reply. PROMPT is the text; `-` reads it from standard input."""
+    """Run one turn and print the reply. PROMPT is the text; `-` reads it from standard input, as does a pipe without PROMPT."""
+    if as_json and output not in (None, "json"):
+        raise click.UsageError(f"--json and --output-format {output} cannot be used together")
+    form: Format = "json" if as_json else output or "text"
     if ref is not None and key is not None:
         raise click.UsageError("--session and --key cannot be used together")
-    if prompt.strip() in ("", "-") and stdin is not None:
+    if prompt is not None and prompt.strip() in ("", "-") and stdin is not None:
         raise click.UsageError("--stdin and --no-stdin need a PROMPT other than -")
-    parts = _input_parts(prompt, stdin)
+    parts = (Text(_piped_prompt(stdin)),) if prompt is None else _input_parts(prompt, stdin)
     if model is not None:
         registry.parse(model)
     if ref is None and key is None:
@@ -79,7 +93,19 @@ def run(
         mode=mode,
     )
     context.hide_secrets()
-    return context.with_app(lambda app: _run(app, opening, parts, as_json=as_json))
+    lines = TurnLines() if form == "stream-json" else None
+    status = context.with_app(lambda app: _run(app, opening, parts, form, lines))
+    if lines is not None and not lines.has_result:
+        lines.end({"error": {"code": "interrupted", "message": "interrupted before the turn ended"}})
+    return status
+
+
+def _piped_prompt(stdin: bool | None) -> str:
+    """The prompt from a pipe, if none is given. Raises UsageError without one."""
+    text = "" if stdin is False else stdin_text.read_attached(wait=stdin is True)
+    if not text.strip():
+        raise click.UsageError("Missing argument 'PROMPT'.")
+    return text
 
 
 def _input_parts(prompt: str, stdin: bool | None) -> tuple[Content, ...]:
@@ -93,8 +119,10 @@ def _input_parts(prompt: str, stdin: bool | None) -> tuple[Content, ...]:
     return (Text(text), Text(f"\n\n[standard input]\n{attached}"))
 
 
-async def _run(app: App, opening: OpenRequest, parts: tuple[Content, ...], *, as_json: bool) -> int:
-    attended = not as_json and terminal_question.can_ask()
+async def _run(
+    app: App, opening: OpenRequest, parts: tuple[Content, ...], form: Format, lines: TurnLines | None
+) -> int:
+    attended = form == "text" and terminal_question.can_ask()
     opened = open_engine(
         app.database,
         app.settings,
@@ -105,17 +133,23 @@ async def _run(app: App, opening: OpenRequest, parts: tuple[Content, ...], *, as
         leaves_queue=True,
     )
     async with opened as engine:
-        turn = _turn(engine, opening, parts, as_json=as_json, attended=attended)
+        turn = _turn(engine, opening, parts, form, lines, attended=attended)
         return await signals.run_until_signalled(turn, engine.drain, engine.death)
 
 
 async def _turn(
-    engine: Engine, opening: OpenRequest, parts: tuple[Content, ...], *, as_json: bool, attended: bool
+    engine: Engine,
+    opening: OpenRequest,
+    parts: tuple[Content, ...],
+    form: Format,
+    lines: TurnLines | None,
+    *,
+    attended: bool,
 ) -> int:
     opened = await engine.open(opening)
     if opening.ref is not None:
         context.note_ambiguous(opening.ref, opened)
-    text_stream, note_stream = (None, None) if as_json else turn_output.streams()
+    text_stream, note_stream = turn_output.streams() if form == "text" else (None, None)
     services, session_id = engine.services, opened.session.id
     async with (
         Spinner("thinking") as spinner,
@@ -123,48 +157,26 @@ async def _turn(
     ):
         turn = await engine.submit(NewMessage(session_id, parts), stream="live")
         items = turn_output.stop_spinner_at_output(turn.follow(), spinner)
+        if lines is not None:
+            lines.begin(opened.session, turn.admission.turn_id)
+            items = lines.print_items(items)
         if attended:
             items = terminal_question.ask_during(engine, session_id, items)
         outcome = await turn_output.show(items, text_stream=text_stream, note_stream=note_stream)
-    if as_json:
-        await _print_json(engine, opened.session.id, outcome)
-    elif text_stream is None and outcome.text:
-        render.print_text(visible(outcome.text))
-    return _report_status(opened.session.id, outcome, quiet=as_json)
-
-
-async def _print_json(engine: Engine, session_id: str, outcome: TurnResult) -> None:
-    session, _ = await engine.read(session_id)
-    ended = outcome.ended
-    document: dict[str, object] = {
-        "session_id": session_id,
-        "turn_id": ended.turn_id,
-        "epoch": session.summary.epoch,
-        "compacted": outcome.compacted,
-        "seq": outcome.seq,
-        "text": outcome.text,
-        "usage": msgspec.structs.asdict(ended.usage),
-    }
-    if outcome.unanswered:
-        document["error"] = {"code": NOT_APPROVED, "message": _not_approved(outcome)}
-    if (problem := turn_output.failure_message(ended)) is not None:
-        document["error"] = {"code": ended.code or ended.outcome, "message": problem}
-    render.print_json(document)
-
-
-def _not_approved(outcome: TurnResult) -> str:
-    """The message about tools that were not run because nobody answered the approval question."""
-    return (
-        f"not run, approval timed out: {', '.join(outcome.unanswered)}; use 'holdfast chat', "
-        "or raise agent.approval_seconds and answer with 'holdfast questions' or the dashboard"
-    )
+    if form == "text":
+        if text_stream is None and outcome.text:
+            render.print_text(visible(outcome.text))
+    else:
+        document = await turn_documents.result_document(engine, session_id, outcome)
+        render.print_json(document) if lines is None else lines.end(document)
+    return _report_status(session_id, outcome, quiet=form != "text")
 
 
 def _report_status(session_id: str, outcome: TurnResult, *, quiet: bool) -> int:
     problem = turn_output.failure_message(outcome.ended)
     if problem is None and not outcome.unanswered:
         return errors.DONE
-    problem = problem or _not_approved(outcome)
+    problem = problem or turn_documents.not_approved(outcome)
     if not quiet:
         context.note(f"holdfast: {problem} (session {session_id})")
     return errors.INTERRUPTED if outcome.ended.outcome == "interrupted" else errors.FAILED

@@ -4,6 +4,7 @@ import click
 
 from holdfast import config
 from holdfast.cli import context, render, signals
+from holdfast.cli.parsing.session_ref import REF
 from holdfast.clock import SystemClock, format_local_time
 from holdfast.engine import explain
 from holdfast.engine.context.budget import ContextFill
@@ -105,7 +106,7 @@ def _report(found: SweepReport, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @context.json_option
 def why(ref: str, as_json: bool) -> None:
     """Explain the state of a session.

@@ -167,8 +167,8 @@ class LineModeChat(TerminalChat):
         print()
 
 
-def run_chat(settings: Settings, opening: OpenRequest, *, latest: bool) -> int:
-    """Run the chat and return its exit status. Lines are read between turns, so that a signal reaches whichever is active."""
+def run_chat(settings: Settings, opening: OpenRequest, prompt: str | None, *, latest: bool) -> int:
+    """Run the chat, with a first message if there is one, and return its exit status. Lines are read between turns, so that a signal reaches whichever is active."""
     inbox = signals.SignalInbox(interactive=sys.stdin.isatty())
     with inbox.installed(), asyncio.Runner() as runner:
         stack = contextlib.AsyncExitStack()
@@ -179,6 +179,8 @@ def run_chat(settings: Settings, opening: OpenRequest, *, latest: bool) -> int:
             model = runner.run(_start(chat, opening, latest=latest))
             print(startup_text(model, settings) + "\n")
             with contextlib.suppress(signals.Signalled):
+                if prompt is not None:
+                    runner.run(chat.handle_input(prompt))
                 while not chat.is_quitting and (line := _line(inbox)) is not None:
                     if line.strip():
                         runner.run(chat.handle_input(line))

@@ -3,6 +3,7 @@
 import click
 
 from holdfast.cli import context, render
+from holdfast.cli.parsing.session_ref import REF
 from holdfast.interop.documents.sessions import SessionResponse
 from holdfast.model.mode import LOCAL_USER, MODE_HELP, MODES, Mode
 from holdfast.model.sanitize import visible
@@ -18,7 +19,7 @@ def _print_result(session: Session, text: str, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @click.argument("title")
 @context.json_option
 def rename(*, ref: str, title: str, as_json: bool) -> None:
@@ -28,7 +29,7 @@ def rename(*, ref: str, title: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @click.option(
     "--message", "seq", type=click.IntRange(1, 2**53), metavar="SEQ", help="Pin this message instead of the session."
 )
@@ -45,7 +46,7 @@ def pin(*, ref: str, seq: int | None, off: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @click.argument("mode", type=click.Choice(MODES))
 @context.json_option
 def mode(*, ref: str, mode: Mode, as_json: bool) -> None:
@@ -55,7 +56,7 @@ def mode(*, ref: str, mode: Mode, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @click.option("--at", "at_seq", type=click.IntRange(1), metavar="SEQ", help="Copy only up to this event.")
 @click.option("--title", help="Set the title of the new session.")
 @context.json_option
@@ -66,7 +67,7 @@ def fork(*, ref: str, at_seq: int | None, title: str | None, as_json: bool) -> N
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @context.json_option
 def end(*, ref: str, as_json: bool) -> None:
     """End a session. Nothing is deleted, and it can be reopened."""
@@ -75,7 +76,7 @@ def end(*, ref: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @context.json_option
 def reopen(*, ref: str, as_json: bool) -> None:
     """Reopen an ended or quarantined session."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli import context, render
+from holdfast.cli.parsing.session_ref import REF
 from holdfast.interop.export import html_markdown
 from holdfast.interop.export import jsonl as exporting
 from holdfast.model.errors import Invalid
@@ -19,7 +20,7 @@ FORMATS = ("jsonl", "md", "html")
 
 
 @click.command()
-@click.argument("ref", required=False)
+@click.argument("ref", type=REF, required=False)
 @click.option(
     "--all", "everything", is_flag=True, help="Export every session, one file each, into the directory --out."
 )

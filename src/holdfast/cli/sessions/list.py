@@ -6,7 +6,8 @@ import click
 import msgspec
 
 from holdfast.cli import context, render
-from holdfast.cli.lazy import LazyGroup
+from holdfast.cli.parsing.groups import LazyGroup
+from holdfast.cli.parsing.session_ref import REF
 from holdfast.cli.progress import show_progress
 from holdfast.clock import format_local_time
 from holdfast.interop.documents.sessions import (
@@ -142,7 +143,7 @@ def _row(one: Session) -> tuple[str, ...]:
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @click.option("--events", is_flag=True, help="Show every event of the log instead of the messages.")
 @context.json_option
 def show(*, ref: str, events: bool, as_json: bool) -> None:
@@ -195,7 +196,7 @@ def _show_message(said: Message) -> None:
 
 @click.command()
 @click.argument("query")
-@click.option("--session", "ref", metavar="REF", help="Search only this session.")
+@click.option("--session", "ref", type=REF, metavar="REF", help="Search only this session.")
 @click.option(
     "--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="Show at most this many matches."
 )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import context, render
+from holdfast.cli.parsing.session_ref import REF
 from holdfast.clock import format_local_time
 from holdfast.interop.documents.sessions import SessionResponse
 from holdfast.interop.serialization import Json, format_time
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("refs", metavar="REF...", nargs=-1, required=True)
+@click.argument("refs", type=REF, metavar="REF...", nargs=-1, required=True)
 @context.json_option
 def delete(*, refs: tuple[str, ...], as_json: bool) -> None:
     """Move sessions to the trash, all or none. They can be restored until they are pruned."""
@@ -48,7 +49,7 @@ async def _trash(app: "App", refs: tuple[str, ...]) -> tuple[list[ResolvedRef], 
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @context.json_option
 def restore(*, ref: str, as_json: bool) -> None:
     """Restore a session from the trash."""

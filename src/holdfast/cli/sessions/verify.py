@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import context, errors, render
+from holdfast.cli.parsing.session_ref import REF
 from holdfast.cli.progress import show_progress
 from holdfast.model.sanitize import visible
 from holdfast.model.text import counted
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("refs", metavar="[REF]...", nargs=-1)
+@click.argument("refs", type=REF, metavar="[REF]...", nargs=-1)
 @context.json_option
 @click.pass_context
 def verify(ctx: click.Context, *, refs: tuple[str, ...], as_json: bool) -> None:
