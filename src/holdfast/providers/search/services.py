@@ -1,6 +1,5 @@
 """The search services: Brave Search, Tavily and SearXNG, each by its public HTTP API."""
 
-import html
 import re
 
 import msgspec
@@ -95,4 +94,6 @@ def _results(reply: _Results) -> list[SearchResult]:
 
 
 def _plain(text: str | None) -> str:
+    import html  # its table of entities loads slowly, and most turns search nothing
+
     return html.unescape(MARKUP.sub("", text or ""))
