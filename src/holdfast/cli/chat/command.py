@@ -11,8 +11,8 @@ from holdfast.cli import context, garbage_collection, model_setup
 from holdfast.cli.chat.resume import find_session
 from holdfast.cli.parsing.session_ref import REF
 from holdfast.engine.admission.open_session import OpenRequest
-from holdfast.model.mode import MODES, Mode
 from holdfast.model.errors import Invalid
+from holdfast.model.mode import MODES, Mode
 from holdfast.providers import registry
 from holdfast.settings import TERMINALS, Settings
 from holdfast.wiring.engine import open_engine
