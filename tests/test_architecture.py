@@ -85,6 +85,7 @@ ENGINE_ORDER: tuple[set[str], ...] = (
     {"context", "outbound", "process_port", "notifications", "stats"},
     {"compaction", "admission"},
     {"streaming"},
+    {"spending"},
     {"turn"},
     {"liveness"},
     {"reset", "session_actions", "auto_titles"},

@@ -24,6 +24,7 @@ from holdfast.settings import (
     McpSettings,
     ModelAccess,
     PlatformSettings,
+    PriceSettings,
     ResetRule,
     Secret,
     Settings,
@@ -135,7 +136,7 @@ def _read(env: Mapping[str, str], home: Path, file: Path) -> Settings:
     data.setdefault("model", _default_model(data))
     data |= {"home": home, "warnings": warnings, "gateway": _as_gateway(data.get("gateway", {}))}
     # One at a time, because msgspec does not report in which of several tables it found an error.
-    for chosen, kind in (("models", ModelAccess), ("mcp", McpSettings)):
+    for chosen, kind in (("models", ModelAccess), ("mcp", McpSettings), ("prices", PriceSettings)):
         for name, table in _tables(data.get(chosen)):
             _convert(table, kind, given, file, f"{chosen}.{name}.")
     for name, table in _tables(_table(data.get("reset")).get("channels")):

@@ -18,7 +18,7 @@ RESERVED_DESCRIPTORS = 128
 """Descriptors kept for the store, tools, providers and log files."""
 
 ERROR_TYPE = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 409: "conflict_error"}
-ERROR_TYPE |= {429: "rate_limit_error"}
+ERROR_TYPE |= {402: "insufficient_quota", 429: "rate_limit_error"}
 """Error type by status; any other below 500 is an invalid request."""
 SERVER_LEAVES = 1012
 """The code with which a WebSocket is closed at shutdown."""

@@ -27,6 +27,8 @@ ResetMode = Literal["none", "idle", "daily", "both"]
 Share = Annotated[float, Meta(gt=0, lt=1)]
 ModelName = Annotated[str, Meta(pattern=rf"^({'|'.join(PROVIDERS)}):\S+$")]
 StoreUrl = Annotated[str, Meta(pattern=r"^(sqlite:///.|postgres(ql)?://.)")]
+Money = Annotated[float, Meta(ge=0, le=1_000_000)]
+"""US dollars."""
 WebUrl = Annotated[str, Meta(pattern=r"^https?://.")]
 
 
@@ -270,6 +272,36 @@ class TelemetrySettings(Section, frozen=True):
     """The name of the service in the exported data."""
 
 
+class PriceSettings(Section, frozen=True):
+    """The price of a model in US dollars per million tokens. Without prices of their own, cached tokens cost as much as other input."""
+
+    input: Money
+    output: Money
+    cache_read: Money | None = None
+    cache_write: Money | None = None
+
+
+class BudgetSettings(Section, frozen=True):
+    """Limits of spending in US dollars. A day is one of UTC."""
+
+    session: Money | None = None
+    """For each session."""
+    day: Money | None = None
+    """For all sessions of the store together, per day."""
+    user: Money | None = None
+    """For each user, per day."""
+    users: dict[str, Money] = {}
+    """Limits of certain users, instead of `user`: for example `telegram:42`."""
+    unpriced: Literal["refuse", "allow"] = "refuse"
+    """What to do with calls whose cost nobody knows, while there is a limit."""
+    reply_tokens: Count = 2000
+    """The length of a reply that a reservation assumes."""
+
+    @property
+    def has_limits(self) -> bool:
+        return bool(self.users) or not (self.session is self.day is self.user is None)
+
+
 class BrokerSettings(Section, frozen=True):
     """Several users, each with a separate home directory and worker."""
 
@@ -353,6 +385,8 @@ class Settings(Section, frozen=True):
     fleet: FleetSettings = FleetSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     broker: BrokerSettings = BrokerSettings()
+    budget: BudgetSettings = BudgetSettings()
+    prices: dict[str, PriceSettings] = {}
     mcp: dict[str, McpSettings] = {}
     warnings: tuple[str, ...] = ()
     """Valid but risky settings; `holdfast doctor` prints these warnings."""
@@ -403,7 +437,7 @@ class Settings(Section, frozen=True):
 
 INTERNAL = ("home", "warnings")
 """Fields of Settings that are not allowed in the file."""
-USER_NAMED = {"models": "<provider>.", "mcp": "<name>.", "channels": "<channel>."}
+USER_NAMED = {"models": "<provider>.", "mcp": "<name>.", "prices": "<model>.", "channels": "<channel>."}
 """Tables whose keys the user chooses."""
 
 

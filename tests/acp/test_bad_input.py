@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acp.exceptions import RequestError
 
 from holdfast.cli import errors
 from tests.acp.editor import LIMIT, editing
@@ -178,18 +177,6 @@ async def test_a_turn_goes_on_when_the_editor_leaves_in_the_middle_of_it(home: P
     assert "done: terminal" in other.text(session)
 
 
-async def test_requests_that_came_before_the_end_of_the_input_are_answered(home: Path, folder: Path) -> None:
-    requests = [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}},
-        {"jsonrpc": "2.0", "id": 2, "method": "session/new", "params": {"cwd": str(folder), "mcpServers": []}},
-    ]
-    command = [sys.executable, "-m", "holdfast", "--home", str(home), "acp"]
-    lines = "".join(f"{json.dumps(request)}\n" for request in requests)
-    ran = await asyncio.to_thread(subprocess.run, command, input=lines, capture_output=True, text=True, check=True)
-
-    assert {message.get("id") for message in map(json.loads, ran.stdout.splitlines())} >= {1, 2}
-
-
 async def test_a_session_open_in_two_places_shows_both_conversations_in_both(home: Path, folder: Path) -> None:
     async with editing(home) as one, editing(home) as two:
         session = await one.new(folder)
@@ -214,54 +201,6 @@ async def test_a_session_open_in_two_places_shows_both_conversations_in_both(hom
 
         assert one.text(session, "user_message_chunk") == "from twofrom the terminal"
         assert two.text(session, "user_message_chunk").startswith("from one")
-
-
-async def test_a_turn_that_outlives_its_editor_is_shown_live_in_the_next_one(home: Path, folder: Path) -> None:
-    async with editing(home) as editor:
-        session = await editor.new(folder)
-        turn = asyncio.create_task(editor.say(session, 'use tool terminal {"command": "sleep 2; echo late"}'))
-        await editor.wait_for(lambda: any(update.get("status") == "in_progress" for _, update in editor.updates))
-        assert editor.process.stdin is not None
-        editor.process.stdin.close()
-        async with editing(home) as other:
-            await other.load(folder, session)
-            was_running = "done: terminal" not in other.text(session)
-            await other.wait_for(lambda: "done: terminal" in other.text(session))
-        turn.cancel()
-
-    assert was_running
-    assert [update["rawOutput"]["outcome"] for update in other.shown(session) if update.get("rawOutput")] == ["ok"]
-
-
-async def test_a_session_that_is_loaded_again_during_a_turn_shows_the_turn_to_its_end(home: Path, folder: Path) -> None:
-    async with editing(home) as editor:
-        session = await editor.new(folder)
-        turn = asyncio.create_task(editor.say(session, 'use tool terminal {"command": "sleep 1; echo late"}'))
-        await editor.wait_for(lambda: any(update.get("status") == "in_progress" for _, update in editor.updates))
-        await editor.load(folder, session)
-        with pytest.raises(RequestError, match="its turn goes on"):
-            await turn
-        await editor.wait_for(lambda: "done: terminal" in editor.text(session))
-
-        assert await editor.say(session, "Hello") == "end_turn"
-
-
-async def test_a_signal_ends_the_agent_and_leaves_the_question_open(home: Path, folder: Path) -> None:
-    (folder / "build").mkdir()
-    async with editing(home, wait=False) as editor:
-        session = await editor.new(folder)
-        turn = asyncio.create_task(editor.say(session, 'use tool terminal {"command": "rm -rf build"}'))
-        await editor.asked.get()
-        editor.process.terminate()
-        async with asyncio.timeout(30):
-            code = await editor.process.wait()
-        turn.cancel()
-    async with editing(home, choose=lambda question: "reject") as other:
-        await other.load(folder, session)
-        await other.wait_for(lambda: "denied" in other.text(session))
-
-    assert code == 0
-    assert (folder / "build").exists()
 
 
 async def test_nothing_but_the_protocol_is_written_to_standard_output(home: Path, folder: Path) -> None:

@@ -72,17 +72,6 @@ async def test_a_plan_is_shown_when_it_changes_and_when_the_session_is_opened(ho
     assert resumed[0]["entries"] == entries
 
 
-async def test_nothing_is_said_about_a_session_before_its_id_is_known(home: Path, folder: Path) -> None:
-    async with editing(home) as editor:
-        seen: list[int] = []
-        editor.on_update = lambda update: seen.append(len(known))
-        known: list[str] = []
-        known.append(await editor.new(folder))
-        await editor.wait_for(lambda: bool(editor.updates))
-
-    assert seen[0] == 1
-
-
 async def test_commands_are_listed_and_run(home: Path, folder: Path) -> None:
     async with editing(home) as editor:
         session = await editor.new(folder)

@@ -24,6 +24,7 @@ from holdfast.engine.reset.policy import ResetPolicies
 from holdfast.engine.reset.reset import Resets
 from holdfast.engine.scheduler import Scheduler
 from holdfast.engine.services import EngineServices
+from holdfast.engine.spending.meter import FindPrice, Meter, SpendingLimits, unknown_price
 from holdfast.engine.streaming.bus import Bus, LiveText
 from holdfast.engine.submission import NewMessage
 from holdfast.engine.turn.loop import TurnSettings
@@ -214,6 +215,8 @@ async def set_up(
     adopt: Adopt | None = None,
     pause_after: Callable[[int], float] = lambda failures: 0.0,
     leaves_queue: bool = False,
+    limits: SpendingLimits | None = None,
+    find_price: FindPrice = unknown_price,
 ) -> Stage:
     """Open the store, register a worker and build its engine; a model's script is played step by step.
 
@@ -235,13 +238,14 @@ async def set_up(
             yield item
 
     def prepare(session: Session, opened: Event) -> TurnSettings:
-        asking = ModelCallSettings(model, "Be brief.", recorded, step_seconds)
+        asking = ModelCallSettings(model, "Be brief.", recorded, step_seconds, meter, limits is not None)
         acting = ToolCallSettings(toolbox, approvals, approval_seconds, step_seconds, lambda: folder, folder / "files")  # type: ignore[arg-type]
         return TurnSettings(asking, acting, max_steps, turn_seconds, compacting)
 
     services = EngineServices(database, clock, ids, Bus(), worker_id, current_identity())
+    meter = Meter(services, limits, find_price)
     scheduler = Scheduler(services, prepare, adopt=adopt, pause_after=pause_after)
-    engine = Engine(services, scheduler, "scripted:play", leaves_queue=leaves_queue)
+    engine = Engine(services, scheduler, "scripted:play", meter=meter, leaves_queue=leaves_queue)
     return Stage(database, engine, scheduler, mailer, reader, hanging_tool, requests)
 
 

@@ -12,6 +12,7 @@ from holdfast.model.event import (
     ApprovalAnswered,
     ApprovalAsked,
     ApprovalRuleApplied,
+    BudgetRaised,
     Compacted,
     CompactionFailed,
     CompactionUndone,
@@ -30,6 +31,7 @@ from holdfast.model.event import (
     MessageUnpinned,
     MetadataChanged,
     ModeChanged,
+    ModelCalled,
     ModelChanged,
     ModelSaid,
     Pinned,
@@ -377,6 +379,8 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     (Unpinned(), None, ""),
     (MetadataChanged(metadata={"a": "b"}), None, ""),
     (PlanChanged(turn_id=TURN, call_id="c"), None, ""),
+    (ModelCalled(purpose="title", model="openai:x"), None, ""),
+    (BudgetRaised(amount=1.5, by="telegram:42"), "its budget was raised by $1.50", "by telegram:42"),
 ]
 
 

@@ -2,6 +2,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,8 +72,16 @@ def asked_on(providers: Sequence[Playing], sleep: Sleeping | None) -> AsyncGener
 
 
 async def stream(providers: Sequence[Playing], sleep: Sleeping | None = None) -> list[Item]:
-    """The items, without the notices of waits."""
-    return [item async for item in asked_on(providers, sleep) if not isinstance(item, Retrying)]
+    """The items, without the notices of waits, and without the name of the model that replied."""
+    items = [item async for item in asked_on(providers, sleep) if not isinstance(item, Retrying)]
+    return [msgspec.structs.replace(item, called="") if isinstance(item, ModelReply) else item for item in items]
+
+
+async def test_the_reply_names_the_model_that_was_called_in_the_end() -> None:
+    providers = [Playing([AuthFailed("no key")], name="first"), Playing([DONE], name="second")]
+
+    [reply] = [item async for item in asked_on(providers, None) if isinstance(item, ModelReply)]
+    assert reply.called == "second:m1"
 
 
 async def test_an_immediate_reply_passes_through() -> None:
@@ -98,7 +107,7 @@ async def test_each_wait_is_announced_with_its_reason_and_the_attempt_number() -
     assert seen == [
         Retrying(reason="slow", seconds=4.0, attempt=2, attempts=3),
         Retrying(reason="away", seconds=2.0, attempt=3, attempts=3),
-        DONE,
+        msgspec.structs.replace(DONE, called="fake:m0"),
     ]
 
 

@@ -6,7 +6,7 @@ an editor, or this process, can be killed at any point: `session/load` shows the
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sized
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ from holdfast.settings import Settings
 from holdfast.slash import registry as slash
 from holdfast.store.database import Transaction
 from holdfast.store.repos import sessions
-from holdfast.tasks import Tasks
+from holdfast.tasks import running, wait_for_first
 
 if TYPE_CHECKING:
     from holdfast.store.search.index import SearchIndex
@@ -95,39 +95,21 @@ class EditorAgent:
         self._client: Any = None
         self._sessions: dict[str, EditorSession] = {}
         self._opening = asyncio.Lock()
-        self._tasks = Tasks()
-        self._changed = asyncio.Event()
         self._capabilities = ClientCapabilities()
 
     def on_connect(self, conn: Any) -> None:
         self._client = conn
 
-    def start_session(self, name: str) -> None:
-        """Begin to show a new session, when the editor knows its id."""
-        if (found := self._sessions.get(name)) is not None:
-            self._tasks.start(found.start(), f"acp start {name}")
-
     async def close(self) -> None:
         """Stop following the sessions. Turns go on."""
-        await self._tasks.close()
         for session in self._sessions.values():
             await session.close()
 
-    def note_change(self) -> None:
-        """Look again whether there is work. Called when a request was answered, a turn ended or a question was asked."""
-        self._changed.set()
-
-    async def wait_until_idle(self, pending: Sized) -> None:
-        """Wait until every request is answered and every turn has ended, except what waits for an answer of a person."""
-        while True:
-            self._changed.clear()
-            asking = [session for session in self._sessions.values() if session.is_asking]
-            if len(pending) <= sum(session.waiting_prompts for session in asking) and not self._is_busy():
-                return
-            await self._changed.wait()
-
-    def _is_busy(self) -> bool:
-        return any(session.is_busy for session in self._sessions.values())
+    async def wait_until_idle(self) -> None:
+        """Wait until every running turn has ended, or waits for an answer that nobody here can give any more."""
+        while busy := [session for session in self._sessions.values() if session.is_busy]:
+            async with running(*(session.wait_for_change() for session in busy)) as tasks:
+                await wait_for_first(*tasks)
 
     # connection
 
@@ -166,7 +148,8 @@ class EditorAgent:
     async def new_session(self, cwd: str, mcp_servers: list[Any] | None = None, **kwargs: Any) -> NewSessionResponse:
         workdir = _check_workdir(cwd)
         opened = await self._engine.open(OpenRequest(source=SOURCE, workdir=workdir))
-        await self._attach(opened.session.id, opened.session.id, mcp_servers, replay=False)
+        opened_session = await self._attach(opened.session.id, opened.session.id, mcp_servers, replay=False)
+        await opened_session.start()
         return NewSessionResponse(session_id=opened.session.id, **self._menus(opened.session))
 
     @translated
@@ -192,7 +175,8 @@ class EditorAgent:
         _check_workdir(cwd)
         parent = await self._resolve(session_id)
         forked = await self._engine.actions.fork(parent.id, source=SOURCE)
-        await self._attach(forked.id, forked.id, mcp_servers, replay=False)
+        opened = await self._attach(forked.id, forked.id, mcp_servers, replay=False)
+        await opened.start()
         return ForkSessionResponse(session_id=forked.id, **self._menus(forked))
 
     @translated
@@ -313,7 +297,7 @@ class EditorAgent:
                 can_write=bool(files and files.write_text_file),
             )
             await self._services.tools.open(session_id, servers, buffers)
-            opened = EditorSession(self._engine, self._client, name, session_id, workdir, window, self.note_change)
+            opened = EditorSession(self._engine, self._client, name, session_id, workdir, window)
             await opened.open(replay=replay)
             self._sessions[name] = opened
             return opened

@@ -6,7 +6,6 @@ happened in its turn. Turns of other interfaces, in the same session, are shown 
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -48,16 +47,7 @@ Outcome = TurnEnded | InputDropped | Quarantined
 class EditorSession:
     """`name` is the id under which the editor knows the session."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        client: Any,
-        name: str,
-        session_id: str,
-        workdir: Path,
-        window: int,
-        on_change: Callable[[], object],
-    ) -> None:
+    def __init__(self, engine: Engine, client: Any, name: str, session_id: str, workdir: Path, window: int) -> None:
         self.session_id = session_id
         self.workdir = workdir
         self._engine = engine
@@ -73,8 +63,8 @@ class EditorSession:
         self._seen = 0
         self._tasks = Tasks()
         self._open_turn: str | None = None
-        self._on_change = on_change
-        """Called when a turn has ended or a question was asked."""
+        self._changed = asyncio.Event()
+        """Set when a turn has ended or a question was asked."""
 
     # opening and closing
 
@@ -106,25 +96,20 @@ class EditorSession:
             await self._engine.close_left(self.session_id)
 
     async def close(self) -> None:
-        """Stop following. Turns go on; prompts that wait for theirs are answered with an error."""
+        """Stop following. Turns go on."""
         await self._tasks.close()
         for turn in self._turns.values():
-            if not turn.done():
-                turn.set_exception(Conflict("the session was opened again or closed here; its turn goes on"))
+            turn.cancel()
 
     @property
     def is_busy(self) -> bool:
         """Whether a turn runs, or a prompt waits for its turn, and no answer of a person is needed."""
         return (self._open_turn is not None or bool(self._turns)) and not self._questions
 
-    @property
-    def is_asking(self) -> bool:
-        return bool(self._questions)
-
-    @property
-    def waiting_prompts(self) -> int:
-        """How many prompts of this editor wait for the end of their turns."""
-        return len(self._turns)
+    async def wait_for_change(self) -> None:
+        """Wait until a turn ends or a question is asked."""
+        self._changed.clear()
+        await self._changed.wait()
 
     async def send(self, update: Any) -> None:
         """Show an update. Nothing happens if the editor is gone: the log has everything."""
@@ -185,10 +170,7 @@ class EditorSession:
         future = self._turns.pop(event.turn_id, None)
         if future is not None and not future.done():
             future.set_result(event)
-        is_done = isinstance(event, TurnEnded) and event.outcome == "done"
-        if future is not None and is_done and self._engine.titles is not None:
-            self._engine.titles.give(self.session_id)
-        self._on_change()
+        self._changed.set()
 
     def _break_turns(self, broke: TurnBroke) -> None:
         broken = list(self._turns) if broke.turn_id is None else [broke.turn_id]
@@ -239,7 +221,7 @@ class EditorSession:
         key = asked.turn_id, asked.call_id
         self._stop_asking(*key)
         self._questions[key] = self._tasks.start(self._request_permission(asked), "acp permission")
-        self._on_change()
+        self._changed.set()
 
     def _stop_asking(self, turn_id: str, call_id: str) -> None:
         task = self._questions.pop((turn_id, call_id), None)

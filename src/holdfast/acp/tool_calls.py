@@ -97,10 +97,7 @@ def _path(arguments: dict[str, Any], workdir: Path) -> str | None:
     named = arguments.get("path")
     if not isinstance(named, str) or not named or "\0" in named:
         return None
-    try:
-        return str(workdir / Path(named).expanduser())
-    except RuntimeError:  # a user that does not exist
-        return None
+    return str(workdir / named) if not named.startswith("~") else named
 
 
 def _diff(name: str, arguments: dict[str, Any], workdir: Path) -> FileEditToolCallContent | None:

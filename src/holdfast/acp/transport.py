@@ -6,7 +6,6 @@ error, limits the length of a line, and leaves the process able to end after a s
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 from holdfast.stdio_pipes import PipeLines
@@ -21,34 +20,13 @@ class EditorTransport:
         self._lines = lines
         self._writer = writer
         self._lock = asyncio.Lock()
-        self.on_session: Callable[[str], object] = lambda name: None
-        """Called with the id of a new session when the editor has been sent it."""
-        self._is_gone = False
-        self.on_answer: Callable[[], object] = lambda: None
-        """Called when a request has been answered."""
-        self.pending: set[int | str | None] = set()
-        """The ids of the editor's requests that have no answer yet."""
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Write a message; if the editor does not read, only the writers wait.
-
-        If it is gone, a request raises ConnectionError. Everything else is left out, because nobody waits for it.
-        """
+        """Write a message. Raises ConnectionError if the editor is gone; if it does not read, only the writers wait."""
         line = json.dumps(message, separators=(",", ":"), default=str).encode("ascii")
-        try:
-            async with self._lock:
-                if not self._is_gone:
-                    self._writer.write(line + b"\n")
-                    await self._writer.drain()
-        except ConnectionError:
-            self._is_gone = True
-        if isinstance(result := message.get("result"), dict) and "sessionId" in result:
-            self.on_session(result["sessionId"])
-        if "method" not in message:
-            self.pending.discard(message["id"])
-            self.on_answer()
-        if self._is_gone and "id" in message and "method" in message:
-            raise ConnectionError("the editor is gone")
+        async with self._lock:
+            self._writer.write(line + b"\n")
+            await self._writer.drain()
 
     async def receive(self) -> dict[str, Any] | None:
         """The next valid message; None when the editor has closed its end."""
@@ -58,8 +36,6 @@ class EditorTransport:
             elif line.strip():
                 message, problem = _parse(line)
                 if message is not None:
-                    if "id" in message and "method" in message:
-                        self.pending.add(message["id"])
                     return message
                 await self._refuse(*problem)
         return None

@@ -22,6 +22,8 @@ STATUS = {
     "read_only": 507,
     "io_failed": 507,
     "corrupt": 500,
+    "budget_exceeded": 402,
+    "price_unknown": 402,
     "unavailable": 503,
     "login_failed": 502,
     "provider_failed": 502,

@@ -39,6 +39,7 @@ JSON, TEXT, HTML, STREAM = "application/json", "text/plain", "text/html", "text/
 OTHER_TYPES: dict[str, tuple[str, ...]] = {
     "/metrics": (TEXT,),
     "/docs": (HTML,),
+    "/v1/usage.csv": ("text/csv",),
     "/v1/sessions/{ref}/files/{name}": (files.OTHER, *EXTENSIONS),
 }
 ANTHROPIC_RESPONSES: dict[str, type] = {

@@ -29,6 +29,8 @@ EXIT = {
     "read_only": NOT_SAVED,
     "io_failed": NOT_SAVED,
     "corrupt": FAILED,
+    "budget_exceeded": FAILED,
+    "price_unknown": FAILED,
     "unavailable": FAILED,
     "login_failed": FAILED,
     "provider_failed": FAILED,

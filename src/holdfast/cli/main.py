@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "run:run",
     "serve": "serve:serve",
     "sessions": "sessions.list:sessions",
+    "stats": "sessions.usage_stats:stats",
     "why": "workers:why",
     "questions": "questions:questions",
     "ps": "ps:ps",

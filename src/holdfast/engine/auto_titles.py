@@ -1,7 +1,7 @@
 """Automatic titles: after the first exchange, a model writes one in the background.
 
-The call belongs to no turn and is not counted in the usage of a session. A failure is only a line in the
-log file: the session stays untitled, and the next exchange tries again.
+The call belongs to no turn; the session's log records its usage. A failure is only a line in the log file: the session
+stays untitled, and the next exchange tries again.
 """
 
 import asyncio
@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from holdfast.engine.services import EngineServices
+from holdfast.engine.spending.meter import Meter
 from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Titled
 from holdfast.model.message import Message, Text, text_of
 from holdfast.model.provider import AskModel, ModelReply, ModelRequest
-from holdfast.model.session import messages, standing, title_line
+from holdfast.model.session import Session, messages, standing, title_line
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
 from holdfast.tasks import Tasks
@@ -38,10 +39,13 @@ LENGTH = 60
 class Titles:
     """Gives titles to sessions that have none. `by_words` names the models for which a call is not worthwhile."""
 
-    def __init__(self, services: EngineServices, ask: AskModel, by_words: Callable[[str], bool]) -> None:
+    def __init__(
+        self, services: EngineServices, ask: AskModel, by_words: Callable[[str], bool], meter: Meter | None = None
+    ) -> None:
         self._services = services
         self._ask = ask
         self._by_words = by_words
+        self._meter = meter
         self._tasks = Tasks()
         self._asking: set[str] = set()
 
@@ -71,18 +75,19 @@ class Titles:
                 return
             title = first_words(exchange[0].text)
             if not self._by_words(session.summary.model):
-                title = clean_title(await self._asked(session.summary.model, exchange)) or title
+                title = clean_title(await self._asked(session, exchange)) or title
             if title:
                 await self._services.database.write(_title, session_id, title, at=self._services.clock.now())
         except (HoldfastError, TimeoutError) as e:
             logger.info("session %s got no title: %s", session_id, e or "the model took too long")
 
-    async def _asked(self, model: str, exchange: tuple[Message, Message]) -> str:
-        """Ask the model for a title."""
+    async def _asked(self, session: Session, exchange: tuple[Message, Message]) -> str:
+        """Ask the session's model for a title."""
+        ask = self._ask if self._meter is None else self._meter.recording(self._ask, session.id, "title")
         said, answered = (message.text[:EXCERPT] for message in exchange)
         message = Message(1, "user", (Text(f"Person:\n{said}\n\nAgent:\n{answered}"),), exchange[0].at)
-        request = ModelRequest(model=model, system=ASKED, messages=(message,), max_tokens=MAX_TOKENS)
-        async with asyncio.timeout(LIMIT_SECONDS), aclosing(self._ask(request)) as stream:  # type: ignore[type-var] # every provider's stream is an async generator
+        request = ModelRequest(model=session.summary.model, system=ASKED, messages=(message,), max_tokens=MAX_TOKENS)
+        async with asyncio.timeout(LIMIT_SECONDS), aclosing(ask(request)) as stream:  # type: ignore[type-var] # every provider's stream is an async generator
             async for item in stream:
                 if isinstance(item, ModelReply):
                     return text_of(item.parts)

@@ -26,6 +26,7 @@ from holdfast.engine.reset.reset import NEVER, Resets
 from holdfast.engine.scheduler import Scheduler
 from holdfast.engine.services import EngineServices
 from holdfast.engine.session_actions import SessionActions
+from holdfast.engine.spending.meter import Meter
 from holdfast.engine.streaming.bus import StreamItem
 from holdfast.engine.streaming.watch import SessionWatch
 from holdfast.engine.submission import (
@@ -71,6 +72,7 @@ class Engine:
         explain: ExplainSettings | None = None,
         sweep_steps: Sequence[SweepStep] = (),
         compaction: Callable[[str], CompactionSettings] | None = None,
+        meter: Meter | None = None,
         leaves_queue: bool = False,
     ) -> None:
         dead_workers = DeadWorkers(services)
@@ -87,6 +89,8 @@ class Engine:
         """The background processes of the store; None if this worker has no access to them."""
         self.explain = explain or ExplainSettings(clock=services.clock)
         """The settings of session explanations."""
+        self.meter = meter or Meter(services)
+        """The budgets."""
         self.sweep_steps = sweep_steps
         """What a janitor of this worker does besides its own work."""
         self.actions = SessionActions(services.database, services.clock, services.ids, services.identity)

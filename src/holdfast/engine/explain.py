@@ -20,6 +20,7 @@ from holdfast.model.event import (
     ApprovalAnswered,
     ApprovalAsked,
     ApprovalRuleApplied,
+    BudgetRaised,
     Compacted,
     CompactionFailed,
     CompactionUndone,
@@ -55,6 +56,7 @@ from holdfast.model.event import (
     TurnEnded,
 )
 from holdfast.model.finding import summary as risks_of
+from holdfast.model.price import format_money, to_nano
 from holdfast.model.process_identity import Identity
 from holdfast.model.session import Session, collapse_line
 from holdfast.model.text import counted
@@ -336,6 +338,11 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
             return f"container {event.container_id[:12]} was lost", event.reason
         case ContainerRemoved():
             return f"container {event.container_id[:12]} was removed", event.reason
+        case BudgetRaised():
+            return (
+                f"its budget was raised by {format_money(to_nano(event.amount))}",
+                f"by {event.by}" if event.by else "",
+            )
         case ProcessesReceived():
             return f"processes of {event.origin} were handed over to it", ", ".join(event.processes)
         case _:

@@ -16,6 +16,8 @@ HoldfastError
 │   ├── ReadOnly
 │   └── IoFailed
 ├── Corrupt           stored bytes differ from what was written
+├── BudgetExceeded    a limit of spending is reached
+│   └── PriceUnknown  nobody knows what a call would cost, and there is a budget
 ├── Unavailable       a store or a channel cannot be reached; a later attempt may succeed
 ├── LoginFailed       an MCP server wants a login, or the login did not succeed
 └── ProviderFailed    the model did not answer
@@ -100,6 +102,14 @@ class IoFailed(NotSaved):
 
 class Corrupt(HoldfastError):
     code = "corrupt"
+
+
+class BudgetExceeded(HoldfastError):
+    code = "budget_exceeded"
+
+
+class PriceUnknown(BudgetExceeded):
+    code = "price_unknown"
 
 
 class Unavailable(HoldfastError):

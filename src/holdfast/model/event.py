@@ -42,6 +42,8 @@ class Usage(_Fact, frozen=True):
     cache_write: int = 0
     reasoning: int = 0
     cost: float | None = None
+    unpriced: int = 0
+    """In a sum with a known cost: how many of its calls are not in that cost, because theirs is unknown."""
 
 
 class SessionOpened(_Fact, frozen=True):
@@ -78,6 +80,10 @@ class ModelSaid(_Fact, frozen=True):
     finish: str = ""
     usage: Usage = Usage()
     partial: bool = False
+    called: str = ""
+    """The model that was called, as `provider:name`."""
+    reservation: str = ""
+    """The reservation in the budget that this call has used, if there is a budget."""
 
 
 class ToolStarted(_Fact, frozen=True):
@@ -207,6 +213,8 @@ class Compacted(_Fact, frozen=True):
     """The session's plan at `upto_seq`; it is shown after the summary."""
     mode: Mode = DEFAULT_MODE
     """The permission mode at this time. The model is told again, because the summary replaces what it was told."""
+    recorded: bool = False
+    """Whether `model_called` events record its usage, each call with its own."""
 
 
 class CompactionFailed(_Fact, frozen=True):
@@ -219,6 +227,24 @@ class CompactionFailed(_Fact, frozen=True):
     tokens: int = 0
     refused_tokens: int = 0
     usage: Usage = Usage()
+    recorded: bool = False
+
+
+class ModelCalled(_Fact, frozen=True):
+    """A call of a model beside the conversation: for a summary, a title, or an MCP server."""
+
+    purpose: str
+    model: str = ""
+    usage: Usage = Usage()
+    turn_id: str = ""
+    reservation: str = ""
+
+
+class BudgetRaised(_Fact, frozen=True):
+    """A person allowed this session to spend more, in US dollars."""
+
+    amount: float
+    by: str = ""
 
 
 class CompactionUndone(_Fact, frozen=True):
@@ -518,6 +544,8 @@ Event = (
     | ResponseDeleted
     | Compacted
     | CompactionFailed
+    | ModelCalled
+    | BudgetRaised
     | CompactionUndone
     | Rewound
     | Titled
@@ -570,6 +598,8 @@ KINDS: dict[str, type[Event]] = {
     "response_deleted": ResponseDeleted,
     "compacted": Compacted,
     "compaction_failed": CompactionFailed,
+    "model_called": ModelCalled,
+    "budget_raised": BudgetRaised,
     "compaction_undone": CompactionUndone,
     "rewound": Rewound,
     "titled": Titled,
@@ -612,6 +642,8 @@ KIND_OF: dict[type[Event], str] = {cls: kind for kind, cls in KINDS.items()}
 ANNOTATIONS = (
     Titled,
     ModeChanged,
+    ModelCalled,
+    BudgetRaised,
     Pinned,
     Unpinned,
     Restored,

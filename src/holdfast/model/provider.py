@@ -80,6 +80,8 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     finish: str
     usage: Usage = Usage()
+    called: str = ""
+    """The model that was called, as `provider:name`; `model` is what the provider calls it."""
 
 
 Delta = TextDelta | ReasoningDelta

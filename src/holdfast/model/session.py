@@ -18,6 +18,7 @@ from holdfast.model.event import (
     Forked,
     Imported,
     ModeChanged,
+    ModelCalled,
     ModelChanged,
     ModelSaid,
     Pinned,
@@ -148,8 +149,10 @@ def _changes(summary: SessionSummary, event: Event, at: int) -> dict[str, object
         case ApprovalAnswered() if event.turn_id == summary.open_turn:
             return {"asking": max(0, summary.asking - 1)}
         case Compacted():
-            return {"epoch": event.epoch, **_spent(summary, event.usage)}
+            return {"epoch": event.epoch, **({} if event.recorded else _spent(summary, event.usage))}
         case CompactionFailed():
+            return {} if event.recorded else _spent(summary, event.usage)
+        case ModelCalled():
             return _spent(summary, event.usage)
         case CompactionUndone():
             return {"epoch": event.epoch}

@@ -148,10 +148,17 @@ def absent(turn_id: str, call: ToolCall) -> ToolEnded:
     return ToolEnded(turn_id=turn_id, call_id=call.id, name=call.name, outcome="unknown", parts=(Text(ABSENT),))
 
 
+def _unpriced(usage: Usage) -> int:
+    """How many calls of the sum have no known cost."""
+    has_call = usage.cost is None and bool(usage.tokens_in or usage.tokens_out)
+    return usage.unpriced or int(has_call)
+
+
 def add_usage(one: Usage, other: Usage) -> Usage:
     """The sum of two; the cost is unknown only if both are."""
     known = [usage.cost for usage in (one, other) if usage.cost is not None]
     return Usage(
+        unpriced=sum(_unpriced(usage) for usage in (one, other)) if known else 0,
         tokens_in=one.tokens_in + other.tokens_in,
         tokens_out=one.tokens_out + other.tokens_out,
         cache_read=one.cache_read + other.cache_read,

@@ -17,6 +17,7 @@ from contextlib import aclosing
 import msgspec
 
 from holdfast.model.errors import ContextTooLong, ProviderFailed, RateLimited
+from holdfast.model.price import Price, call_cost, is_plausible
 from holdfast.model.provider import Delta, ModelReply, ModelRequest, Provider, Retrying, StreamRestarted
 from holdfast.providers.well_formed import join_surrogates
 
@@ -38,10 +39,21 @@ class Candidate(msgspec.Struct, frozen=True):
 
     provider: Provider
     model: str
+    price: Price | None = None
+    """Its listed price, if it has one."""
 
     @property
     def name(self) -> str:
         return f"{self.provider.name}:{self.model}"
+
+
+def priced(called: str, price: Price | None, reply: ModelReply) -> ModelReply:
+    """The reply with the called model and its cost: the one that the provider sent, else that of the price table, else none."""
+    usage = reply.usage
+    if usage.cost is None or not is_plausible(usage.cost):
+        cost = None if price is None else call_cost(price, usage)
+        usage = usage if usage.cost is cost is None else msgspec.structs.replace(usage, cost=cost)
+    return msgspec.structs.replace(reply, usage=usage, called=called)
 
 
 Sleep = Callable[[float], Awaitable[object]]
@@ -85,7 +97,7 @@ async def ask_with_retries(
             async with aclosing(join_surrogates(candidate.provider.ask(sent))) as stream:
                 async for item in stream:
                     has_output = True
-                    yield item
+                    yield priced(candidate.name, candidate.price, item) if isinstance(item, ModelReply) else item
                 return
         except ContextTooLong:
             raise

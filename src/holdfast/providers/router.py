@@ -2,20 +2,26 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from holdfast.model.errors import Invalid
+from holdfast.model.price import Price
 from holdfast.model.provider import Delta, ModelReply, ModelRequest, Provider, Retrying, StreamRestarted
 from holdfast.providers import registry
+from holdfast.providers.prices import shipped_price
 from holdfast.providers.retry import Candidate, ask_with_retries
 from holdfast.settings import Settings
+
+FindPrice = Callable[[str], Price | None]
 
 
 class ModelRouter:
     """The providers in use, each created when it is first called."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, find_price: FindPrice = shipped_price) -> None:
         self._settings = settings
+        self._find_price = find_price
+        self._prices: dict[str, Price | None] = {}
         self._providers: dict[str, Provider] = {}
 
     def candidate(self, setting: str) -> Candidate:
@@ -27,7 +33,13 @@ class ModelRouter:
             folder = self._settings.home / "models"
             provider = registry.create_provider(name, api_key=key, base_url=access.base_url, models_dir=folder)
             self._providers[name] = provider
-        return Candidate(provider, model)
+        return Candidate(provider, model, self._price(setting))
+
+    def _price(self, setting: str) -> Price | None:
+        """The listed price of a model, looked up once."""
+        if setting not in self._prices:
+            self._prices[setting] = self._find_price(setting)
+        return self._prices[setting]
 
     def ask(self, request: ModelRequest) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
         """Call the request's model, written as `provider:name`, and its fallbacks."""

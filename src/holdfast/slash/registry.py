@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.slash import browse, navigation, questions, queued, session_info, turn_control
+from holdfast.slash import browse, cost, navigation, questions, queued, session_info, turn_control
 from holdfast.slash.context import CommandContext
 
 Handler = Callable[[CommandContext, str], Awaitable[None]]
@@ -87,6 +87,7 @@ COMMANDS = (
     SlashCommand("why", session_info.why, "explain the state of this session"),
     SlashCommand("status", session_info.status, "show the state and figures of this session"),
     SlashCommand("model", session_info.model, "show or change the model", "[PROVIDER:NAME]"),
+    SlashCommand("cost", cost.cost, "show what this session has cost, or raise its budget", "[raise AMOUNT]"),
     SlashCommand(
         "mode",
         session_info.mode,

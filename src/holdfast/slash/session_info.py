@@ -5,12 +5,15 @@ from typing import get_args
 from holdfast.clock import format_local_time
 from holdfast.engine import explain
 from holdfast.engine.explain import Explanation
+from holdfast.engine.spending import report
 from holdfast.model.errors import Invalid
 from holdfast.model.mode import MODE_HELP, MODES, parse_mode
+from holdfast.model.price import format_money
 from holdfast.model.sanitize import visible
 from holdfast.model.text import counted
 from holdfast.process_lookup import current_identity
 from holdfast.slash.context import CommandContext, require_session
+from holdfast.slash.cost import cost_text
 from holdfast.slash.format import decision_line
 from holdfast.store.database import Transaction
 from holdfast.store.repos import sessions
@@ -42,6 +45,8 @@ async def title(context: CommandContext, rest: str) -> None:
 async def status(context: CommandContext, rest: str) -> None:
     session = await context.engine.services.database.read(sessions.get, require_session(context))
     summary = session.summary
+    services = context.engine.services
+    spending = await report.report_session(services.database, context.engine.meter, session.id, at=services.clock.now())
     facts = [
         ("session", session.id),
         ("title", summary.title or "none"),
@@ -51,6 +56,7 @@ async def status(context: CommandContext, rest: str) -> None:
         ("messages", f"{summary.message_count} in {counted(summary.turn_count, 'turn')}, events up to {session.seq}"),
         ("epoch", str(summary.epoch)),
         ("tokens", f"{summary.tokens_in:,} in, {summary.tokens_out:,} out"),
+        ("cost", cost_text(spending.total)),
         ("owner", session.owner_worker or "none"),
         ("message during a turn", f"{context.busy} ({BUSY_HELP[context.busy]})"),
         ("created", format_local_time(summary.created_at)),
@@ -60,6 +66,10 @@ async def status(context: CommandContext, rest: str) -> None:
     facts += [("processes", str(len(running)))] if running else []
     reset = await context.engine.resets.outlook(session)
     facts += [("reset", reset)] if reset else []
+    facts += [
+        (f"budget ({one.name})", f"{format_money(one.spent.spent)} of {format_money(one.limit)} spent")
+        for one in spending.limits
+    ]
     context.show("\n".join(f"{name + ':':<22} {value}" for name, value in facts))
 
 

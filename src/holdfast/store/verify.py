@@ -15,6 +15,7 @@ from holdfast.model.errors import Corrupt
 from holdfast.model.session import SessionSummary, fold
 from holdfast.store.database import Database, Transaction
 from holdfast.store.repos import sessions
+from holdfast.store.spending.check import find_differences
 
 CHUNK = 1_000
 """Events, or sessions, per read: a few milliseconds."""
@@ -87,6 +88,9 @@ async def verify(
         total = await _total(database)
         async for session_id in _every(database):
             report.add(await _prove(database, session_id, _behind(report.events, total, on_progress)))
+        if report.ok:
+            wrong = await find_differences(database)
+            report.problems += [VerifyProblem(f"{one}; 'holdfast stats --rebuild' corrects it") for one in wrong]
     except DAMAGE as e:
         report.problems.append(VerifyProblem(str(e)))
     return report

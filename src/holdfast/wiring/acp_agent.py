@@ -54,12 +54,11 @@ async def serve_editor(app: App, stopping: asyncio.Event) -> None:
             services = EditorServices(app.settings, tools, app.search, partial(context_window, app.settings))
             agent = EditorAgent(engine, services)
             transport = EditorTransport(PipeLines(reader, app.settings.api.max_body_mb * 2**20), writer)
-            transport.on_session, transport.on_answer = agent.start_session, agent.note_change
             connection = AgentSideConnection(agent, transport, listening=False, use_unstable_protocol=True)  # type: ignore[arg-type] # methods are found by name
             try:
                 await _until_done(connection.listen(), stopping, engine)
                 if not stopping.is_set():
-                    await _until_done(agent.wait_until_idle(transport.pending), stopping, engine)
+                    await _until_done(agent.wait_until_idle(), stopping, engine)
             finally:
                 await agent.close()
                 await connection.close()

@@ -27,12 +27,15 @@ from holdfast.engine.reset.policy import ResetPolicies, ResetPolicy
 from holdfast.engine.reset.reset import Resets
 from holdfast.engine.scheduler import Prepare, Scheduler
 from holdfast.engine.services import EngineServices
+from holdfast.engine.spending.meter import Meter, SpendingLimits
 from holdfast.engine.streaming.bus import Bus
+from holdfast.engine.turn.call_host import CallModelSettings
 from holdfast.engine.turn.loop import TurnSettings
 from holdfast.engine.turn.model_call import ModelCallSettings
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import Event
 from holdfast.model.ids import WORKER, Ids
+from holdfast.model.price import Price, to_nano
 from holdfast.model.secret_names import without_secrets
 from holdfast.model.session import Session
 from holdfast.model.times import Clock
@@ -40,11 +43,13 @@ from holdfast.process_lookup import current_identity
 from holdfast.processes.foreground import ForegroundCommands
 from holdfast.processes.registry import ProcessChange, ProcessRegistry, open_registry
 from holdfast.providers import registry as choose
+from holdfast.providers.prices import load_prices
 from holdfast.providers.router import ModelRouter
-from holdfast.settings import ModelAccess, ResetRule, Settings
+from holdfast.settings import BudgetSettings, ModelAccess, PriceSettings, ResetRule, Settings
 from holdfast.store.database import Database
 from holdfast.store.repos import workers
 from holdfast.store.server_clock import READ_SECONDS, LocalClock, ServerClock, open_clock
+from holdfast.store.spending import usage
 from holdfast.supervisor import BackgroundTask, Supervisor
 from holdfast.tools.backends import private_tmp
 from holdfast.tools.backends.container import ContainerBackend
@@ -111,20 +116,23 @@ async def open_engine(
     ours = current_identity()
     services = EngineServices(database, clock, ids, Bus(), ids.make(WORKER), ours, settings.agent.mode)
     await database.write(workers.register, services.worker_id, kind, ours, version=holdfast.__version__, at=clock.now())
-    models = ModelRouter(settings)
+    prices = load_prices(settings.home, {name: _price(given) for name, given in settings.prices.items()})
+    models = ModelRouter(settings, prices.find)
+    meter = Meter(services, spending_limits(settings.budget), prices.find)
     environment = _without_secrets(settings, environment)
     registry = open_registry(database, settings, without_secrets(environment), clock=clock, ours=ours)
     foreground = ForegroundCommands(database, registry, settings.home, ours)
     async with open_tools(
         services, settings, environment, registry, foreground, context_window(settings, settings.model)
     ) as tools:
-        prepare = _prepare_turns(settings, models, tools, session_tools, attended=attended)
+        prepare = _prepare_turns(settings, models, meter, tools, session_tools, attended=attended)
         scheduler = Scheduler(services, prepare, adopt=foreground.adopt)
         engine = _build_engine(
             services,
             scheduler,
             settings,
             models,
+            meter,
             registry,
             tools,
             environment.get("TZ", ""),
@@ -143,6 +151,7 @@ def _build_engine(
     scheduler: Scheduler,
     settings: Settings,
     models: ModelRouter,
+    meter: Meter,
     registry: ProcessRegistry,
     tools: SessionTools,
     tz: str,
@@ -167,14 +176,16 @@ def _build_engine(
         supervisor=supervisor,
         owned=owned,
         resets=resets,
-        titles=Titles(services, models.ask, _titled_by_first_words) if settings.agent.titles else None,
+        titles=Titles(services, models.ask, _titled_by_first_words, meter) if settings.agent.titles else None,
         processes=registry,
         explain=explain_settings(settings, services.clock, tz, has_bubblewrap=tools.has_bubblewrap),
         sweep_steps=(
             _refresh_processes(registry),
             _clean_terminals(services.database, tools.containers, settings.home),
             resets.sweep,
+            _sum_up_usage(services.database),
         ),
+        meter=meter,
         compaction=partial(compaction_settings, settings, models),
         leaves_queue=leaves_queue,
     )
@@ -219,9 +230,37 @@ def _silence(settings: Settings) -> float | None:
     return None if settings.store_path is not None else self_fence.limit(settings.liveness.stale_seconds)
 
 
+def spending_limits(given: BudgetSettings) -> SpendingLimits:
+    """Build the limits of spending in nano-dollars."""
+    session, day, user = (None if one is None else to_nano(one) for one in (given.session, given.day, given.user))
+    return SpendingLimits(
+        session=session,
+        day=day,
+        user=user,
+        users={name: to_nano(limit) for name, limit in given.users.items()},
+        allows_unpriced=given.unpriced == "allow",
+        reply_tokens=given.reply_tokens,
+    )
+
+
+def _price(given: PriceSettings) -> Price:
+    return Price(**msgspec.structs.asdict(given))
+
+
+def _sum_up_usage(database: Database) -> SweepStep:
+    """Return the sweep step that sums up the newest usage."""
+
+    async def chore() -> list[SweepAction]:
+        await usage.catch_up(database)
+        return []
+
+    return chore
+
+
 def _prepare_turns(
     settings: Settings,
     models: ModelRouter,
+    meter: Meter,
     tools: SessionTools,
     session_tools: SessionToolbox | None,
     *,
@@ -236,8 +275,11 @@ def _prepare_turns(
         toolbox = tools.toolbox if session_tools is None else session_tools(session.id, tools.toolbox)
         own = msgspec.structs.replace(tools, toolbox=toolbox)
         return TurnSettings(
-            ModelCallSettings(model, system, models.ask, settings.agent.step_seconds),
-            tool_call_settings(session, opened, own, settings, models.ask, attended=attended),
+            ModelCallSettings(model, system, models.ask, settings.agent.step_seconds, meter, meter.limits.are_set),
+            msgspec.structs.replace(
+                tool_call_settings(session, opened, own, settings, attended=attended),
+                model=CallModelSettings(model, models.ask, settings.agent.step_seconds, meter),
+            ),
             settings.agent.max_steps,
             settings.agent.turn_seconds,
             compaction(model),

@@ -10,11 +10,9 @@ import msgspec
 
 from holdfast.engine.context.tokens import BYTES_PER_TOKEN
 from holdfast.engine.services import EngineServices
-from holdfast.engine.turn.call_host import CallModelSettings
 from holdfast.engine.turn.tool_call import ToolCallSettings
 from holdfast.model.errors import Unsupported
 from holdfast.model.event import Event, SessionOpened
-from holdfast.model.provider import AskModel
 from holdfast.model.session import Session
 from holdfast.model.tool import Tool
 from holdfast.processes.foreground import ForegroundCommands
@@ -51,7 +49,7 @@ class SessionTools(msgspec.Struct, frozen=True):
 
 
 def tool_call_settings(
-    session: Session, opened: Event, tools: SessionTools, settings: Settings, ask_model: AskModel, *, attended: bool
+    session: Session, opened: Event, tools: SessionTools, settings: Settings, *, attended: bool
 ) -> ToolCallSettings:
     """Decide how the tool calls of a session run: approvals, time limits, directories and the terminal backend."""
     recorded = opened.workdir if isinstance(opened, SessionOpened) else None
@@ -64,7 +62,6 @@ def tool_call_settings(
         workdir=lambda: session_workdir(session, recorded, settings),
         files=settings.home / "files" / session.id,
         terminal=session_terminal(opened, settings, has_bubblewrap=tools.has_bubblewrap),
-        model=CallModelSettings(session.summary.model or settings.model, ask_model, settings.agent.step_seconds),
     )
 
 

@@ -8,6 +8,7 @@ from msgspec import Meta
 from holdfast.model.approval import Match, Scope
 from holdfast.model.event import Source
 from holdfast.model.mode import Mode
+from holdfast.model.price import HIGHEST_COST
 from holdfast.model.session import State
 from holdfast.settings import TerminalName
 
@@ -97,6 +98,16 @@ class ListRulesRequest(RequestModel, frozen=True):
 class CompactRequest(RequestModel, frozen=True):
     about: Line = ""
     undo: bool = False
+
+
+class UsageRequest(RequestModel, frozen=True, rename={"first": "from", "last": "to"}):
+    first: Line | None = None
+    last: Line | None = None
+    by: Line = "day"
+
+
+class RaiseBudgetRequest(RequestModel, frozen=True):
+    amount: Annotated[float, Meta(gt=0, le=HIGHEST_COST)]
 
 
 class SearchRequest(RequestModel, frozen=True):

@@ -14,6 +14,7 @@ from holdfast.api.native import (
     search,
     sessions,
     turns,
+    usage,
 )
 from holdfast.api.native.endpoint import Endpoint
 from holdfast.interop.documents.explanation import CompactResponse, WhyResponse
@@ -25,6 +26,7 @@ from holdfast.interop.documents.questions import (
     QuestionListResponse,
 )
 from holdfast.interop.documents.sessions import SessionDetailResponse, SessionListResponse, SessionResponse
+from holdfast.interop.documents.usage import SessionUsageResponse, UsageResponse
 from holdfast.interop.documents.workers import SweepResponse, WorkerListResponse
 
 SESSION = "/v1/sessions/{ref}"
@@ -142,6 +144,12 @@ ENDPOINTS = (
         query=request_models.ListRulesRequest,
     ),
     Endpoint("DELETE", "/v1/approval-rules/{id}", questions.revoke_rule, ApprovalRuleItem),
+    Endpoint("GET", f"{SESSION}/usage", usage.get_session_usage, SessionUsageResponse),
+    Endpoint(
+        "POST", f"{SESSION}/budget", usage.raise_budget, SessionUsageResponse, body=request_models.RaiseBudgetRequest
+    ),
+    Endpoint("GET", "/v1/usage", usage.get_usage, UsageResponse, query=request_models.UsageRequest),
+    Endpoint("GET", "/v1/usage.csv", usage.get_usage_csv, query=request_models.UsageRequest),
     Endpoint("GET", "/v1/search", search.search, response_models.SearchResponse, query=request_models.SearchRequest),
     Endpoint(
         "GET",

@@ -33,6 +33,7 @@ from holdfast.engine.context.trimming import MECHANICAL
 from holdfast.model.event import Compacted, CompactionFailed, Usage
 from holdfast.model.message import Message
 from holdfast.model.mode import DEFAULT_MODE, Mode
+from holdfast.model.provider import AskModel
 from holdfast.store.database import Transaction
 from holdfast.store.repos import summary_chunks
 
@@ -69,6 +70,8 @@ class SessionToCompact(msgspec.Struct, frozen=True):
     """Awaited before a model is asked for the summary."""
     mode: Mode = DEFAULT_MODE
     """The permission mode."""
+    metered: Callable[[AskModel], AskModel] | None = None
+    """Makes the calls of the model be checked and recorded."""
 
 
 async def compact(
@@ -103,12 +106,21 @@ async def _compact(
         return before.compacted(found, WrittenSummary(before.summary, "thinned", "", 0, NO_USAGE))
     await session.before_summary()
     try:
-        written = await write(compacting.author, _job(context, found, about), session.chunks)
+        written = await write(_author(session, compacting), _job(context, found, about), session.chunks)
     except WorkerLeaving:
         return None
     except SummaryFailed as e:
-        return before.failed(f"no summary could be written: {e}", SUMMARY_FAILED, found.upto_seq, e.usage)
-    return before.compacted(found, written, about)
+        outcome: Outcome = before.failed(f"no summary could be written: {e}", SUMMARY_FAILED, found.upto_seq, e.usage)
+    else:
+        outcome = before.compacted(found, written, about)
+    return msgspec.structs.replace(outcome, recorded=session.metered is not None)
+
+
+def _author(session: SessionToCompact, compacting: CompactionSettings) -> SummaryAuthor:
+    author = compacting.author
+    if session.metered is None:
+        return author
+    return msgspec.structs.replace(author, ask=session.metered(author.ask))
 
 
 def delete_used_chunks(outcome: Outcome, session_id: str) -> Callable[[Transaction], None]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 
 import msgspec
 
@@ -14,6 +14,7 @@ from holdfast.engine.compaction.summarize import ChunkStore
 from holdfast.engine.context.context import Context
 from holdfast.engine.notifications import TopicListener
 from holdfast.engine.services import EngineServices
+from holdfast.engine.spending.meter import Meter
 from holdfast.engine.streaming.bus import LiveText, StreamItem
 from holdfast.engine.turn.request import RequestFrame
 from holdfast.model.entry import Entry
@@ -103,8 +104,8 @@ class ActiveSession(msgspec.Struct, eq=False):
             await self._isolate()
         await run_to_completion(self._commit(events, also, check))
 
-    def to_compact(self) -> SessionToCompact:
-        """The parts of this session that compaction needs."""
+    def to_compact(self, meter: Meter | None = None) -> SessionToCompact:
+        """The parts of this session that compaction needs. The calls of models are recorded by the meter."""
         database, clock = self.services.database, self.services.clock
 
         async def get(request: str) -> SummaryChunk | None:
@@ -114,9 +115,11 @@ class ActiveSession(msgspec.Struct, eq=False):
             await database.write(summary_chunks.put, self.lease, request, chunk, at=clock.now())
 
         chunks = ChunkStore(get, put, self.pause.is_set)
-        return SessionToCompact(
-            self.context, self.turn.id or "", chunks, self.end_preparation, self.session.summary.mode
+        turn_id, mode = self.turn.id or "", self.session.summary.mode
+        metered = (
+            None if meter is None else partial(meter.recording, session_id=self.id, purpose="summary", turn_id=turn_id)
         )
+        return SessionToCompact(self.context, turn_id, chunks, self.end_preparation, mode, metered)
 
     def _must_wait(self, events: Sequence[Event]) -> bool:
         """Whether the events begin work that must not run beside that of another suspect."""

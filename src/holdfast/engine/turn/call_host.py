@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.engine import outbound
+from holdfast.engine.spending.meter import Meter
 from holdfast.engine.turn import approval
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.model.approval import Proposal, describe
@@ -33,6 +34,7 @@ class CallModelSettings(msgspec.Struct, frozen=True):
     name: str
     ask: AskModel
     seconds: float
+    meter: Meter | None = None
 
 
 class HostSettings(msgspec.Struct, frozen=True):
@@ -85,7 +87,10 @@ class SessionHost:
             max_tokens=request.max_tokens,
             temperature=request.temperature,
         )
-        reply = await _reply(model, wanted)
+        ask = model.ask
+        if model.meter is not None:
+            ask = model.meter.recording(ask, self._active.id, "sampling", self._turn_id)
+        reply = await _reply(ask, model.seconds, wanted)
         return Completion(text=text_of(reply.parts), model=reply.model or wanted.model, finish=reply.finish)
 
     def report(self, text: str) -> None:
@@ -129,12 +134,12 @@ def _shown(request: CompletionRequest) -> str:
     return (text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}\n[… {len(text) - MAX_SHOWN:,} more]") + limit
 
 
-async def _reply(model: CallModelSettings, request: ModelRequest) -> ModelReply:
+async def _reply(ask: AskModel, seconds: float, request: ModelRequest) -> ModelReply:
     try:
-        async with asyncio.timeout(model.seconds), aclosing(model.ask(request)) as stream:  # type: ignore[type-var] # every provider's stream is an async generator
+        async with asyncio.timeout(seconds), aclosing(ask(request)) as stream:  # type: ignore[type-var] # every provider's stream is an async generator
             async for item in stream:
                 if isinstance(item, ModelReply):
                     return item
     except TimeoutError as e:
-        raise Unreachable(f"the model did not reply within {model.seconds:.0f} s") from e
+        raise Unreachable(f"the model did not reply within {seconds:.0f} s") from e
     raise BadReply("the model's reply has no end")

@@ -118,7 +118,9 @@ def _room(active: ActiveSession, settings: TurnSettings) -> BudgetDecision:
 
 async def _compact(active: ActiveSession, settings: TurnSettings) -> None:
     assert settings.compaction is not None, "only compaction makes room"
-    outcome = await compact(active.to_compact(), settings.compaction, update_frame(active, settings).tokens)
+    outcome = await compact(
+        active.to_compact(settings.model_call.meter), settings.compaction, update_frame(active, settings).tokens
+    )
     if outcome is not None:
         await active.commit([outcome], delete_used_chunks(outcome, active.id))
 

@@ -32,7 +32,13 @@ def compacting(about: str) -> Do:
 
         async def work() -> None:
             found.append(
-                await compact(active.to_compact(), kit, update_frame(active, settings).tokens, about=about, manual=True)
+                await compact(
+                    active.to_compact(settings.model_call.meter),
+                    kit,
+                    update_frame(active, settings).tokens,
+                    about=about,
+                    manual=True,
+                )
             )
 
         await unless_stopped(active, work())

@@ -1,15 +1,16 @@
 """One call of the model: stream the reply, save drafts of it, commit it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 
 import msgspec
 
+from holdfast.engine.spending.meter import Meter
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.refused_input import blames_input, refused_input
 from holdfast.model.entry import Entry
-from holdfast.model.errors import BadReply, ContextTooLong, ProviderFailed, Unreachable
+from holdfast.model.errors import BadReply, BudgetExceeded, ContextTooLong, HoldfastError, ProviderFailed, Unreachable
 from holdfast.model.event import Compacted, CompactionFailed, Event, ModelSaid, ReplyRestarted, TurnEnded, Usage
 from holdfast.model.message import Part, ToolCall
 from holdfast.model.provider import (
@@ -23,6 +24,7 @@ from holdfast.model.provider import (
     TextDelta,
 )
 from holdfast.model.turn import add_usage, half_said
+from holdfast.store.database import Transaction
 from holdfast.store.repos import log
 from holdfast.tasks import LateHelper
 
@@ -42,6 +44,10 @@ class ModelCallSettings(msgspec.Struct, frozen=True):
     system: str
     ask: AskModel
     step_seconds: float
+    meter: Meter | None = None
+    """Checks and records calls; None if there are neither budgets nor records."""
+    has_limits: bool = False
+    """Whether there is a budget."""
 
 
 async def call_model(active: ActiveSession, settings: ModelCallSettings, request: ModelRequest) -> None:
@@ -52,7 +58,14 @@ async def call_model(active: ActiveSession, settings: ModelCallSettings, request
     results of our tools, the turn continues.
     """
     try:
-        reply = await _reply(active, settings, request)
+        reservation = await _reserve(active, settings, request)
+    except BudgetExceeded as e:
+        usage = spent(active.entries, _turn_id(active))
+        ended = TurnEnded(turn_id=_turn_id(active), outcome="failed", reason=str(e), code=e.code, usage=usage)
+        await active.end_turn([ended])
+        return
+    try:
+        reply = await _metered_reply(active, settings, request, reservation)
     except ContextTooLong as e:
         if active.said:
             await restart_reply(active, str(e))
@@ -67,16 +80,45 @@ async def call_model(active: ActiveSession, settings: ModelCallSettings, request
         model=reply.model,
         finish=reply.finish,
         usage=reply.usage,
+        called=reply.called,
+        reservation=reservation,
     )
+    settle = _settlement(settings, reservation, reply)
     calls = any(isinstance(part, ToolCall) for part in said.parts)
     if calls or any(item.mode == "steer" for item in active.queued):
-        await active.commit([said], lambda tx: log.delete_draft(tx, active.id))
+        await active.commit([said], lambda tx: log.delete_draft(tx, active.id), *settle)
         active.said = ""
         if not calls:
             await active.join_steering()  # the turn continues, to answer the steering input
     else:
         usage = add_usage(spent(active.entries, said.turn_id), reply.usage)
-        await active.end_turn([said, TurnEnded(turn_id=said.turn_id, outcome="done", usage=usage)])
+        await active.end_turn([said, TurnEnded(turn_id=said.turn_id, outcome="done", usage=usage)], *settle)
+
+
+async def _reserve(active: ActiveSession, settings: ModelCallSettings, request: ModelRequest) -> str:
+    return "" if settings.meter is None or not settings.has_limits else await settings.meter.reserve(active.id, request)
+
+
+def _settlement(
+    settings: ModelCallSettings, reservation: str, reply: ModelReply
+) -> list[Callable[[Transaction], object]]:
+    """What belongs to the transaction that commits the reply."""
+    if settings.meter is None or not reservation:
+        return []
+    return [settings.meter.settle(reservation, reply.usage.cost)]
+
+
+async def _metered_reply(
+    active: ActiveSession, settings: ModelCallSettings, request: ModelRequest, reservation: str
+) -> ModelReply:
+    """The reply. A call that breaks off once the model has begun to answer is counted with its estimate."""
+    try:
+        return await _reply(active, settings, request)
+    except BaseException as e:
+        if settings.meter is not None and reservation:
+            has_output = bool(active.said) or not isinstance(e, HoldfastError)
+            await settings.meter.end_unanswered(reservation, has_output=has_output)
+        raise
 
 
 async def _reply(active: ActiveSession, settings: ModelCallSettings, request: ModelRequest) -> ModelReply:

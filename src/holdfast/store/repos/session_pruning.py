@@ -3,6 +3,7 @@
 import msgspec
 
 from holdfast.store.database import Transaction
+from holdfast.store.spending import usage
 
 DELETE_QUERIES = (
     "session_pruning.erase_events",
@@ -20,6 +21,9 @@ DELETE_QUERIES = (
     "session_pruning.erase_history",
     "session_pruning.erase_outbox",
     "session_pruning.erase_addresses",
+    "session_pruning.erase_usage",
+    "session_pruning.erase_raises",
+    "session_pruning.forget_reservations",
     "session_pruning.erase_aliases",
     "session_pruning.erase_channels",
     "session_pruning.erase",
@@ -44,6 +48,7 @@ def prune(tx: Transaction, session_id: str, *, before: int) -> bool:
     """Delete a session permanently with all its rows; False if it is not prunable."""
     if tx.one("session_pruning.is_prunable", id=session_id, before=before) is None:
         return False
+    usage.keep_pruned(tx, session_id)
     for query in DELETE_QUERIES:
         tx.run(query, id=session_id)
     return True

@@ -71,6 +71,17 @@ DELETE FROM outbox WHERE session_id = :id;
 -- name: erase_addresses
 DELETE FROM address WHERE session_id = :id;
 
+-- name: erase_usage
+-- The sums by day keep what the session has used.
+DELETE FROM usage_session WHERE session_id = :id;
+
+-- name: erase_raises
+DELETE FROM budget_raise WHERE session_id = :id;
+
+-- name: forget_reservations
+-- They still count in the budget of their day.
+UPDATE reservation SET session_id = '' WHERE session_id = :id;
+
 -- name: erase_aliases
 DELETE FROM alias WHERE session_id = :id;
 

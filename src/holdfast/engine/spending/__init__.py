@@ -1,0 +1,1 @@
+"""Budgets: what calls of models may cost, and what they did cost."""

@@ -1,0 +1,1 @@
+"""What was spent on models: sums derived from the log, and reservations in the budgets."""

@@ -1,0 +1,121 @@
+"""Budgets in whole turns: the turn that would exceed one ends with a reason, and every call is counted, whoever dies."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from holdfast.engine.spending.meter import SpendingLimits
+from holdfast.engine.spending.report import raise_session_limit, report_session
+from holdfast.model.event import ModelSaid, TurnEnded, Usage
+from holdfast.model.message import Text
+from holdfast.model.price import NANO, Price
+from holdfast.model.provider import Delta, ModelReply, ModelRequest, TextDelta
+from holdfast.store.repos import workers
+from holdfast.store.sqlite.driver import open_sqlite
+from tests.engine.stage import Stage, set_up
+from tests.fakes.crashing import Crash, CrashingDatabase
+
+DOLLAR = Price(input=0, output=1_000_000)
+LIMITS = SpendingLimits(session=2 * NANO, reply_tokens=1)
+COMMITS = 6
+"""Worker, session, admission, reservation, end, beside the first three: counted by the test below."""
+
+
+class DearModel:
+    """Each reply costs a dollar, and the model says so or leaves it to the price table."""
+
+    def __init__(self, cost: float | None = 1.0) -> None:
+        self.calls = 0
+        self._cost = cost
+
+    async def ask(self, request: ModelRequest) -> AsyncIterator[Delta | ModelReply]:
+        self.calls += 1
+        yield TextDelta("Well.")
+        spent = Usage(tokens_in=1, tokens_out=1, cost=self._cost)
+        yield ModelReply(parts=(Text("Well."),), model="dear", finish="stop", usage=spent, called="test:dear")
+
+
+async def stage_of(folder: Path, model: DearModel, **options: object) -> Stage:
+    given = {"limits": LIMITS, "find_price": lambda name: DOLLAR, **options}
+    return await set_up(folder, ask=model.ask, model="test:dear", **given)  # type: ignore[arg-type]
+
+
+async def nano_spent(stage: Stage, session_id: str) -> int:
+    report = await report_session(stage.database, stage.engine.meter, session_id, at=stage.engine.services.clock.now())
+    return report.limits[0].spent.spent
+
+
+async def test_promise_31_a_turn_that_would_exceed_the_budget_ends_with_the_reason_and_calls_no_model(
+    tmp_path: Path,
+) -> None:
+    model = DearModel()
+    stage = await stage_of(tmp_path, model)
+    session = await stage.session()
+    for _ in range(2):
+        await stage.play(session.id, "Hello")
+    ended = (await stage.play(session.id, "Once more"))[-1]
+
+    assert isinstance(ended, TurnEnded)
+    assert (ended.outcome, ended.code) == ("failed", "budget_exceeded")
+    assert "$2.00 of $2.00 is spent" in ended.reason
+    assert model.calls == 2
+
+    services = stage.engine.services
+    await raise_session_limit(services.database, stage.engine.meter, session.id, 1, by="local", at=1)
+    ended = (await stage.play(session.id, "And now?"))[-1]
+    assert isinstance(ended, TurnEnded)
+    assert ended.outcome == "done"
+    assert ended.usage.cost == 1.0
+    await stage.database.close()
+
+
+async def test_the_log_names_the_called_model_and_its_cost(tmp_path: Path) -> None:
+    stage = await stage_of(tmp_path, DearModel())
+    session = await stage.session()
+    [said] = [event for event in await stage.play(session.id, "Hello") if isinstance(event, ModelSaid)]
+
+    assert (said.called, said.usage.cost) == ("test:dear", 1.0)
+    assert said.reservation
+    await stage.database.close()
+
+
+async def crashed(folder: Path, nth: int, when: Literal["before", "after"], model: DearModel) -> tuple[str | None, str]:
+    """Run a turn until the nth commit kills the worker."""
+    inner = await open_sqlite(folder / "holdfast.db")
+    stage = await stage_of(folder, model, database=inner)
+    object.__setattr__(stage.engine.services, "database", CrashingDatabase(inner, nth, when))
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    session_id = None
+    try:
+        session_id = (await stage.session()).id
+        async with asyncio.timeout(20):
+            await stage.play(session_id, "Hello")
+    except Crash:
+        pass
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await inner.close()
+    return session_id, stage.worker_id
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", range(1, COMMITS))
+async def test_promise_31_a_crash_at_any_commit_loses_no_spending(
+    tmp_path: Path, nth: int, when: Literal["before", "after"]
+) -> None:
+    model = DearModel()
+    session_id, dead = await crashed(tmp_path, nth, when, model)
+    if session_id is None:
+        return
+    stage = await stage_of(tmp_path, model)
+    await stage.database.write(workers.mark_dead, dead, "killed", at=1)
+    for _ in range(4):
+        await stage.play(session_id, "Are you there?")
+
+    assert model.calls in (1, 2), "two calls, or one and a reservation whose call may have been made"
+    assert await nano_spent(stage, session_id) == 2 * NANO
+    await stage.engine.close()
+    await stage.database.close()
