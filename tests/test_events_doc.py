@@ -11,7 +11,7 @@ import pytest
 from holdfast.model import entry, event, message
 from holdfast.model.approval import Proposal
 from holdfast.model.entry import decode, encode, link
-from holdfast.model.event import KIND_OF, KINDS, ClientTool, RequestOptions, Usage
+from holdfast.model.event import KIND_OF, KINDS, ClientTool, Delegation, RequestOptions, Usage
 from holdfast.model.finding import Finding
 from holdfast.model.plan import PlanItem
 
@@ -105,6 +105,7 @@ def test_content_parts_are_named() -> None:
         ("Request options", RequestOptions),
         ("Client tools", ClientTool),
         ("Proposals", Proposal),
+        ("Delegations", Delegation),
         ("Findings", Finding),
         ("Plan items", PlanItem),
     ],

@@ -119,7 +119,7 @@ class LibrarySession:
 
     async def questions(self) -> list[Approval]:
         """Tool calls that wait for approval."""
-        return await self._engine.services.database.read(approvals.list_unanswered, self.id)
+        return await self._engine.services.database.read(approvals.list_unanswered_in_tree, self.id)
 
     async def answer(
         self,

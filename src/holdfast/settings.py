@@ -146,6 +146,12 @@ class AgentSettings(Section, frozen=True):
     """How long a question waits for an answer in a session that nobody watches."""
     turn_seconds: Seconds = 3600
     step_seconds: Seconds = 600
+    max_depth: Annotated[int, Meta(ge=0, le=10)] = 2
+    """How deep sub-agents may be nested; 0 turns delegation off."""
+    max_children: Count = 10
+    """How many sub-agents of one session may run at the same time."""
+    child_seconds: Count = 1800
+    """The time limit of a sub-agent; a call may set a shorter one."""
     titles: bool = True
     """Whether the model gives a chat a title after the first exchange."""
 

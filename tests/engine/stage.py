@@ -13,6 +13,7 @@ from holdfast.clock import SystemClock
 from holdfast.engine.admission.admit import Admission
 from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.compaction.compact import CompactionSettings
+from holdfast.engine.delegation.link import DelegationLimits
 from holdfast.engine.engine import Engine
 from holdfast.engine.explain import ExplainSettings
 from holdfast.engine.liveness.dead_workers import DeadWorkers
@@ -27,11 +28,14 @@ from holdfast.engine.services import EngineServices
 from holdfast.engine.spending.meter import FindPrice, Meter, SpendingLimits, unknown_price
 from holdfast.engine.streaming.bus import Bus, LiveText
 from holdfast.engine.submission import NewMessage
+from holdfast.engine.turn.delegate_call import DelegationSettings
 from holdfast.engine.turn.loop import TurnSettings
 from holdfast.engine.turn.model_call import ModelCallSettings
 from holdfast.engine.turn.tool_call import ToolCallSettings
 from holdfast.model.answer import Answer
+from holdfast.model.delegation import delegation_of
 from holdfast.model.entry import Entry
+from holdfast.model.errors import Invalid
 from holdfast.model.event import Event
 from holdfast.model.finding import Finding
 from holdfast.model.ids import WORKER, Ids
@@ -217,6 +221,7 @@ async def set_up(
     leaves_queue: bool = False,
     limits: SpendingLimits | None = None,
     find_price: FindPrice = unknown_price,
+    delegation: DelegationLimits | None = None,
 ) -> Stage:
     """Open the store, register a worker and build its engine; a model's script is played step by step.
 
@@ -239,14 +244,38 @@ async def set_up(
 
     def prepare(session: Session, opened: Event) -> TurnSettings:
         asking = ModelCallSettings(model, "Be brief.", recorded, step_seconds, meter, limits is not None)
-        acting = ToolCallSettings(toolbox, approvals, approval_seconds, step_seconds, lambda: folder, folder / "files")  # type: ignore[arg-type]
-        return TurnSettings(asking, acting, max_steps, turn_seconds, compacting)
+        link = delegation_of(session, opened)
+        tools = toolbox if link.tools is None else toolbox.only(link.tools)
+        may_delegate = None if delegation is None else delegating(tools, delegation, folder)
+        acting = ToolCallSettings(
+            tools,
+            approvals,  # type: ignore[arg-type]
+            approval_seconds,
+            step_seconds,
+            lambda: folder,
+            folder / "files",
+            delegation=may_delegate,
+        )
+        steps = min(link.max_steps or max_steps, max_steps)
+        return TurnSettings(asking, acting, steps, turn_seconds, compacting, link.max_tokens)
 
     services = EngineServices(database, clock, ids, Bus(), worker_id, current_identity())
     meter = Meter(services, limits, find_price)
     scheduler = Scheduler(services, prepare, adopt=adopt, pause_after=pause_after)
     engine = Engine(services, scheduler, "scripted:play", meter=meter, leaves_queue=leaves_queue)
     return Stage(database, engine, scheduler, mailer, reader, hanging_tool, requests)
+
+
+def delegating(tools: Toolbox, limits: DelegationLimits, folder: Path) -> DelegationSettings:
+    """Delegation within these limits; there is one model, `play`."""
+
+    def check_model(name: str) -> str:
+        if name != "play":
+            raise Invalid(f"unknown model {name!r}. Models: play")
+        return name
+
+    names = tuple(spec.name for spec in tools.specs())
+    return DelegationSettings(limits, lambda: names, check_model, lambda: str(folder), "local")
 
 
 def with_resets(

@@ -13,6 +13,8 @@ from holdfast.model.event import (
     ApprovalAsked,
     ApprovalRuleApplied,
     BudgetRaised,
+    ChildEnded,
+    ChildStarted,
     Compacted,
     CompactionFailed,
     CompactionUndone,
@@ -349,6 +351,16 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     (ProcessExpired(process_id="p", evidence="idle"), "process p ran past its time to live", "idle"),
     (ProcessesLeft(processes=("p", "q"), action="keep"), "its processes were left: keep", "p, q"),
     (ProcessesLeft(processes=("p",), action="hand_over", to="hf-2"), "its processes were left: hand_over hf-2", "p"),
+    (
+        ChildStarted(turn_id=TURN, call_id="c", child_id="hf-2", title="Count"),
+        "a task was delegated to hf-2",
+        "call c waits for it: Count",
+    ),
+    (
+        ChildEnded(child_id="hf-2", call_id="c", outcome="failed", reason="no luck"),
+        "hf-2, to which a task was delegated, has ended: failed",
+        "no luck",
+    ),
     (ProcessesReceived(processes=("p",), origin="hf-1"), "processes of hf-1 were handed over to it", "p"),
     (
         ContainerCreated(container_id="c" * 64, name="n", image="debian", engine="podman", settings_hash="h"),

@@ -15,14 +15,15 @@ class CrashingDatabase:
 
     def __init__(self, inner: Database, nth: int, when: Literal["before", "after"]) -> None:
         self._inner = inner
-        self._left = nth
+        self.left = nth
+        """The writes up to the last one, that one included."""
         self._when = when
         self.dead = False
 
     async def write(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._refuse_if_dead()
-        self._left -= 1
-        if self._left > 0:
+        self.left -= 1
+        if self.left > 0:
             return await self._inner.write(work, *args, **kwargs)
         self.dead = True
         if self._when == "after":

@@ -82,7 +82,7 @@ def _parse_int(request: Request, name: str, default: int) -> int:
 
 async def load_details(context: DashboardContext, session: Session) -> dict[str, Any]:
     """Questions, queued messages, processes and the plan, shown beside the conversation."""
-    questions = await context.database.read(approvals.list_unanswered, session.id)
+    questions = await context.database.read(approvals.list_unanswered_in_tree, session.id)
     processes = await list_running(context.database, context.engine.processes, session.id)
     return {
         "questions": questions,

@@ -15,6 +15,7 @@ from holdfast.engine.auto_titles import Titles
 from holdfast.engine.compaction.compact import CompactionSettings
 from holdfast.engine.compaction.standalone import summarize_messages
 from holdfast.engine.compaction.summarize import WrittenSummary
+from holdfast.engine.delegation.watch import DelegationWatch
 from holdfast.engine.explain import ExplainSettings
 from holdfast.engine.liveness.dead_workers import DeadWorkers
 from holdfast.engine.liveness.handover_question import HANDOVER
@@ -96,6 +97,8 @@ class Engine:
         self.actions = SessionActions(services.database, services.clock, services.ids, services.identity)
         """Actions on whole sessions."""
         self.shutdown = Shutdown(services)
+        self.delegation = DelegationWatch(services, scheduler.take_up, leaves_queue=leaves_queue)
+        """Starts, wakes and stops what belongs to child sessions."""
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails when this worker was declared dead: it has lost its sessions and must stop."""
         self.intake = SubmissionIntake(services, scheduler.sessions, self.owned, self.resets, dead_workers)

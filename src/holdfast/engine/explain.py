@@ -15,12 +15,15 @@ from holdfast.engine.reset.policy import ResetPolicies
 from holdfast.engine.reset.reset import NEVER, outlook
 from holdfast.engine.turn.recovery import POLICY, attempts
 from holdfast.model.container import Container
+from holdfast.model.delegation import DelegationRecord, state_line
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAnswered,
     ApprovalAsked,
     ApprovalRuleApplied,
     BudgetRaised,
+    ChildEnded,
+    ChildStarted,
     Compacted,
     CompactionFailed,
     CompactionUndone,
@@ -63,7 +66,7 @@ from holdfast.model.text import counted
 from holdfast.model.times import Clock
 from holdfast.model.turn import FORKED, Turn, turn_of
 from holdfast.store.database import Transaction
-from holdfast.store.repos import approvals, containers, log, resets, workers
+from holdfast.store.repos import approvals, containers, delegations, log, resets, workers
 from holdfast.store.repos.approvals import Approval
 from holdfast.store.repos.workers import Worker
 
@@ -95,6 +98,10 @@ class Explanation(msgspec.Struct, frozen=True):
     """When it will be reset, or what blocks that."""
     terminal: str = ""
     """Where its commands run: the terminal backend, and the container."""
+    delegation: list[str] = []
+    """The task that was delegated to it, and its sub-agents."""
+    children: list[str] = []
+    """The sessions of its sub-agents."""
 
     @property
     def headline(self) -> str:
@@ -135,6 +142,8 @@ def why(tx: Transaction, session: Session, known: ExplainSettings, ours: Identit
         processes=running(tx, session.id, ours, known.clock.monotonic()),
         reset=outlook(known.policies, session, resets.find_skip(tx, session), known.clock.now()),
         terminal=describe_terminal(entries, known, containers.get_current(tx, session.id)),
+        task=delegations.get(tx, session.id),
+        children=delegations.list_children(tx, session.id),
     )
 
 
@@ -150,6 +159,8 @@ def explain(
     processes: Sequence[Running] = (),
     reset: str = "",
     terminal: str = "",
+    task: DelegationRecord | None = None,
+    children: Sequence[DelegationRecord] = (),
 ) -> Explanation:
     """Build the explanation. Pure."""
     turn = turn_of(entries)
@@ -167,7 +178,15 @@ def explain(
         processes=list(processes),
         reset=reset,
         terminal=terminal,
+        delegation=describe_delegation(task, children),
+        children=[record.child_id for record in children],
     )
+
+
+def describe_delegation(task: DelegationRecord | None, children: Sequence[DelegationRecord]) -> list[str]:
+    """The session's own task, if it is a child, and its children."""
+    own = [] if task is None else [f"sub-agent of {task.parent_id} (call {task.call_id}): {state_line(task)}"]
+    return [*own, *(f"sub-agent {one.child_id}: {state_line(one)}: {one.title}" for one in children)]
 
 
 def describe_terminal(entries: Sequence[Entry], known: ExplainSettings, container: Container | None) -> str:
@@ -179,6 +198,8 @@ def describe_terminal(entries: Sequence[Entry], known: ExplainSettings, containe
 def doing(session: Session, turn: Turn, questions: Sequence[Approval]) -> str:
     """What the session is doing now, in a phrase."""
     match session.state:
+        case "running" if turn.delegated & turn.started and not turn.acting:
+            return f"waiting for {counted(len(turn.delegated & turn.started), 'sub-agent')}"
         case "asking" | "running" if questions:
             return f"waiting for approval: {collapse_line(questions[0].question)}"
         case "running" if turn.open_calls:
@@ -343,6 +364,11 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
                 f"its budget was raised by {format_money(to_nano(event.amount))}",
                 f"by {event.by}" if event.by else "",
             )
+        case ChildStarted():
+            how = "in the background" if event.background else f"call {event.call_id} waits for it"
+            return f"a task was delegated to {event.child_id}", f"{how}: {event.title}"
+        case ChildEnded():
+            return f"{event.child_id}, to which a task was delegated, has ended: {event.outcome}", event.reason
         case ProcessesReceived():
             return f"processes of {event.origin} were handed over to it", ", ".join(event.processes)
         case _:

@@ -7,13 +7,23 @@ knows nothing of platforms, writes the reply into the outbox; a gateway delivers
 from collections.abc import Iterable, Sequence
 
 from holdfast.model.entry import Entry
-from holdfast.model.event import ApprovalAsked, Ended, Event, ModelSaid, ToolEnded, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.event import (
+    ApprovalAsked,
+    Ended,
+    Event,
+    ModelSaid,
+    ToolEnded,
+    Trashed,
+    TurnEnded,
+    TurnStarted,
+    UserSaid,
+)
 from holdfast.model.form import USAGE
 from holdfast.model.ids import derive
 from holdfast.model.message import File, Image, text_of
-from holdfast.model.session import Session
+from holdfast.model.session import CHILD, Session
 from holdfast.store.database import Transaction
-from holdfast.store.repos import idempotency, log, outbox, schedules
+from holdfast.store.repos import delegations, idempotency, log, outbox, schedules, sessions
 from holdfast.store.repos.leases import Lease
 from holdfast.store.repos.outbox import Address, OutboundMessage, ReplyChoice
 
@@ -92,9 +102,20 @@ def ended(
         state: schedules.SlotState = "done" if end.outcome == "done" else "failed"
         if schedules.close_slot(tx, session.id, end.turn_id, state, end.reason, at=at):
             return log.append(tx, lease, [Ended(reason="cron_complete")], at=at)
+    if session.summary.source == CHILD and delegations.is_task(tx, session.id, end.turn_id):
+        return log.append(tx, lease, _end_child(tx, session), at=at)
     if session.summary.source == "batch" and end.turn_id in idempotency.list_turns(tx, session.id, BATCH):
         return log.append(tx, lease, [Ended(reason="batch_complete")], at=at)
     return session
+
+
+def _end_child(tx: Transaction, session: Session) -> list[Event]:
+    """A child ends with its task. If its parent went to the trash meanwhile, it follows."""
+    ended = Ended(reason="delegate_complete")
+    parent = sessions.find(tx, session.delegated_by or "")
+    if parent is None or parent.summary.trashed_at is None or session.summary.trashed_at is not None:
+        return [ended]
+    return [ended, Trashed(reason=sessions.trashed_with(parent.id))]
 
 
 def _addresses(tx: Transaction, session_id: str, turn_id: str, events: Iterable[Event]) -> list[Address]:
@@ -113,8 +134,15 @@ def is_expected(tx: Transaction, session_id: str, turn_id: str) -> bool:
 
 
 def ask(tx: Transaction, session_id: str, entries: Sequence[Entry], asked: ApprovalAsked, *, at: int) -> None:
-    """Queue a question for the addresses of the turn. Call it in the transaction that commits the question."""
-    for address in _addresses(tx, session_id, asked.turn_id, of_turn(entries, asked.turn_id)):
+    """Queue a question for the addresses of the turn; for a child session, those of the root's turn.
+
+    Call it in the transaction that commits the question.
+    """
+    addresses = _addresses(tx, session_id, asked.turn_id, of_turn(entries, asked.turn_id))
+    root_id, root_turn = delegations.find_root(tx, session_id, asked.turn_id)
+    if root_id != session_id:
+        addresses = outbox.list_reply_addresses(tx, root_id, root_turn)
+    for address in addresses:
         message = _question_message(asked)
         delivery_id = derive(OUT, at, f"{asked.turn_id}?{asked.call_id}@{address.platform}:{address.chat}")
         outbox.put(

@@ -39,7 +39,7 @@ from holdfast.model.session import Session
 from holdfast.settings import Settings
 from holdfast.slash import registry
 from holdfast.store.database import Transaction
-from holdfast.store.repos import aliases, approvals, choices, contacts, inbox, input_queue, outbox
+from holdfast.store.repos import aliases, approvals, choices, contacts, delegations, inbox, input_queue, outbox
 from holdfast.store.repos.choices import PendingChoice
 from holdfast.store.repos.inbox import InboundMessage
 from holdfast.store.repos.outbox import Address, OutboundMessage
@@ -187,7 +187,9 @@ class MessageHandler:
         """
         session_id = await self._services.database.read(aliases.get_channel_session, self._channel(incoming))
         questions = (
-            [] if session_id is None else await self._services.database.read(approvals.list_unanswered, session_id)
+            []
+            if session_id is None
+            else await self._services.database.read(approvals.list_unanswered_in_tree, session_id)
         )
         first = questions[0] if questions else None
         if first is not None and first.proposal.form and not incoming.attachments:
@@ -200,7 +202,8 @@ class MessageHandler:
     async def _approve(
         self, inbound: InboundMessage, incoming: Incoming, call: tuple[str, str, str], given: answers.Answer
     ) -> None:
-        requester = await self._services.database.read(outbox.get_requester, call[0], call[1], self._address(incoming))
+        root = await self._services.database.read(delegations.find_root, call[0], call[1])
+        requester = await self._services.database.read(outbox.get_requester, *root, self._address(incoming))
         if not self._rules.approvers.may_answer(incoming, requester):
             await self._finish(inbound, "refused: not an approver", approvers.NOT_AN_APPROVER, self._address(incoming))
             return

@@ -30,7 +30,7 @@ from holdfast.model.text import parse_decimal
 from holdfast.providers import registry
 from holdfast.sse import HEARTBEAT_SECONDS
 from holdfast.store.database import Transaction
-from holdfast.store.repos import approvals, session_list, sessions, turn_lookup
+from holdfast.store.repos import approvals, delegations, session_list, sessions, turn_lookup
 from holdfast.store.repos.turn_lookup import TurnPosition
 from holdfast.store.search.index import SearchIndex, SearchScope
 
@@ -74,8 +74,12 @@ class SessionCalls:
 
     async def list_sessions(self, given: ListSessionsArguments) -> SessionListResponse:
         filters = session_list.SessionFilters(state=given.state, source=given.source)
-        page = await self._database.read(session_list.list_page, filters, limit=given.limit, cursor=given.cursor)
-        return SessionListResponse.from_page(page)
+
+        def work(tx: Transaction) -> SessionListResponse:
+            page = session_list.list_page(tx, filters, limit=given.limit, cursor=given.cursor)
+            return SessionListResponse.from_page(page, delegations.map_child_ids(tx, page.sessions))
+
+        return await self._database.read(work)
 
     async def search_sessions(self, given: SearchSessionsArguments) -> SearchPage:
         before = None if given.cursor is None else parse_decimal(given.cursor)

@@ -42,6 +42,10 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The JSON schema of the values to give, as text; empty if the answer is yes or no."""
     url: str = ""
     """The page to open."""
+    parent_id: str = ""
+    """For the call of a child session: the session that delegated to it."""
+    root_id: str = ""
+    """The session at the top of the tree, whose user is asked."""
 
     @property
     def digest(self) -> str:
@@ -213,4 +217,5 @@ def _risks(proposal: Proposal) -> list[str]:
 
 def _context(proposal: Proposal, session_id: str) -> list[str]:
     facts = {"directory": proposal.workdir, "requested by": proposal.requester, "session": session_id}
+    facts["sub-agent of"] = proposal.parent_id
     return [f"{name}: {exact(value)}" for name, value in facts.items() if value]

@@ -13,13 +13,14 @@ from holdfast.model.message import Content, Outcome, Part
 from holdfast.model.mode import DEFAULT_MODE, Mode
 from holdfast.model.plan import PlanItem
 
-Source = Literal["chat", "run", "api", "gateway", "cron", "batch", "library", "import"]
+Source = Literal["chat", "run", "api", "gateway", "cron", "batch", "library", "import", "delegate"]
 EndReason = Literal[
     "cli_close",
     "session_reset",
     "idle",
     "cron_complete",
     "batch_complete",
+    "delegate_complete",
     "compression",
     "reaped",
     "recovered",
@@ -46,6 +47,29 @@ class Usage(_Fact, frozen=True):
     """In a sum with a known cost: how many of its calls are not in that cost, because theirs is unknown."""
 
 
+class Delegation(_Fact, frozen=True):
+    """Who delegated a task to a child session, and the limits of the child. Without `parent_id` the session is no child."""
+
+    parent_id: str = ""
+    turn_id: str = ""
+    """The parent's turn."""
+    call_id: str = ""
+    root_id: str = ""
+    """The session at the top of the tree, whose user answers questions."""
+    root_turn_id: str = ""
+    root_source: str = ""
+    requester: str = ""
+    """Who asked for the turn of the root session."""
+    depth: int = 0
+    """1 for a child of an ordinary session, 2 for a child of that one, and so on."""
+    background: bool = False
+    tools: tuple[str, ...] | None = None
+    """The tools that the child may use; null for all that its parent has."""
+    max_steps: int = 0
+    max_tokens: int = 0
+    seconds: int = 0
+
+
 class SessionOpened(_Fact, frozen=True):
     source: Source
     channel: str | None = None
@@ -58,6 +82,8 @@ class SessionOpened(_Fact, frozen=True):
     """The terminal backend that was chosen for the session; empty for the configured one."""
     mode: Mode = DEFAULT_MODE
     """The permission mode."""
+    delegation: Delegation = Delegation()
+    """For a child session: the tool call that created it."""
 
 
 class UserSaid(_Fact, frozen=True):
@@ -382,6 +408,28 @@ class ProcessesReceived(_Fact, frozen=True):
     origin: str
 
 
+class ChildStarted(_Fact, frozen=True):
+    """A tool call delegated a task to a child session, which was created in the same transaction."""
+
+    turn_id: str
+    call_id: str
+    child_id: str
+    title: str = ""
+    background: bool = False
+
+
+class ChildEnded(_Fact, frozen=True):
+    """The completion of a child whose result no tool call returns: it ran in the background, or its call was cut off."""
+
+    child_id: str
+    call_id: str
+    outcome: TurnOutcome
+    title: str = ""
+    reason: str = ""
+    text: str = ""
+    """The child's last reply."""
+
+
 class ContainerCreated(_Fact, frozen=True):
     """The container of the session's terminal; committed before the first command runs in it."""
 
@@ -563,6 +611,8 @@ Event = (
     | ProcessExpired
     | ProcessesLeft
     | ProcessesReceived
+    | ChildStarted
+    | ChildEnded
     | ContainerCreated
     | ContainerRestarted
     | ContainerLost
@@ -617,6 +667,8 @@ KINDS: dict[str, type[Event]] = {
     "process_expired": ProcessExpired,
     "processes_left": ProcessesLeft,
     "processes_received": ProcessesReceived,
+    "child_started": ChildStarted,
+    "child_ended": ChildEnded,
     "container_created": ContainerCreated,
     "container_restarted": ContainerRestarted,
     "container_lost": ContainerLost,
@@ -659,6 +711,7 @@ ANNOTATIONS = (
     ProcessExpired,
     ProcessesLeft,
     ProcessesReceived,
+    ChildEnded,
     ContainerCreated,
     ContainerRestarted,
     ContainerLost,

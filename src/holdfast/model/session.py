@@ -10,6 +10,7 @@ from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAnswered,
     ApprovalAsked,
+    ChildEnded,
     Compacted,
     CompactionFailed,
     CompactionUndone,
@@ -40,11 +41,15 @@ from holdfast.model.message import Message, ToolResult, typed_text
 from holdfast.model.mode import DEFAULT_MODE, Mode
 
 State = Literal["running", "asking", "waiting", "interrupted", "quarantined", "ended"]
-ACTIVE = (SessionOpened, UserSaid, ModelSaid, ToolEnded, Reopened, Forked)
+ACTIVE = (SessionOpened, UserSaid, ModelSaid, ToolEnded, ChildEnded, Reopened, Forked)
 """Events that count as activity for resets."""
 PREVIEW_LENGTH = 120
 MOST = 2**63 - 1
 TITLE_LENGTH = 200
+CHILD: Literal["delegate"] = "delegate"
+"""The source of a child session."""
+FORKED_CHILD = "library"
+"""The source of a fork of a child, unless the fork has one: no session has delegated to it."""
 JOINERS = "\u200c\u200d"
 """Invisible, but required to write Persian and many emoji."""
 UNKNOWN_LETTERS = {"Cn", "Co"}
@@ -68,6 +73,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     tokens_in: int = 0
     tokens_out: int = 0
     parent_id: str | None = None
+    """The session that a fork was made from; for a child session, the one that delegated to it."""
     side_of: str | None = None
     preview: str = ""
     pinned: int = 0
@@ -99,6 +105,11 @@ class Session(msgspec.Struct, frozen=True):
     def worker_id(self) -> str | None:
         """The worker that holds or has the session open, if any."""
         return self.lease_worker or self.owner_worker
+
+    @property
+    def delegated_by(self) -> str | None:
+        """The session that delegated a task to this one; None for all but child sessions."""
+        return self.summary.parent_id if self.summary.source == CHILD else None
 
     @property
     def display_title(self) -> str:
@@ -205,6 +216,7 @@ def _opened(event: SessionOpened, at: int) -> dict[str, object]:
         "channel": event.channel,
         "model": event.model,
         "side_of": event.side_of,
+        "parent_id": event.delegation.parent_id or None,
         "created_at": at,
         "mode": event.mode,
     }
@@ -214,7 +226,7 @@ def _forked(summary: SessionSummary, event: Forked, at: int) -> dict[str, object
     """A fork keeps the messages of its parent and resets everything else."""
     return {
         "parent_id": event.parent_id,
-        "source": event.source or summary.source,
+        "source": event.source or (summary.source if summary.source != CHILD else FORKED_CHILD),
         "channel": event.channel,
         "created_at": at,
         "ended_at": None,

@@ -6,6 +6,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from holdfast.model.delegation import DelegationRecord, DelegationRequest
 from holdfast.model.finding import Finding
 from holdfast.model.message import Content, Message, Text
 from holdfast.model.plan import PlanItem
@@ -60,6 +61,12 @@ class CallHost(Protocol):
 
     async def complete(self, request: CompletionRequest) -> Completion | None:
         """Ask the person, then the model; None if the person refuses. Raises ProviderFailed."""
+
+    async def delegate(self, request: DelegationRequest) -> DelegationRecord:
+        """Give the task to a child session, once per call, and wait for its end unless it runs in the background.
+
+        Raises Invalid, with text for the model, if the task cannot be delegated.
+        """
 
     def report(self, text: str) -> None:
         """Show the progress of the call to whoever watches. It is not stored."""

@@ -6,6 +6,8 @@ import msgspec
 
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
+    ChildEnded,
+    ChildStarted,
     Event,
     ModelSaid,
     RequestOptions,
@@ -38,6 +40,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of the model without a result, in order."""
     started: frozenset[str] = frozenset()
     """The ids of open calls that may have taken effect."""
+    delegated: frozenset[str] = frozenset()
+    """The ids of calls that only wait for a child session, or have started one in the background."""
     checkpoints: tuple[tuple[str, str], ...] = ()
     """How open calls can be continued: the call's id and what its tool wrote."""
     owes_reply: bool = False
@@ -48,6 +52,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of the server's own tools that the open turn has started so far."""
     terms: RequestOptions = RequestOptions()
     """The options of the request that started the turn."""
+
+    @property
+    def acting(self) -> frozenset[str]:
+        """The started calls that work in the worker's own process."""
+        return self.started - self.delegated
 
     def checkpoint(self, call_id: str) -> str:
         """How the call can be continued; empty if it cannot."""
@@ -73,7 +82,13 @@ def fold_turn(turn: Turn, event: Event) -> Turn:
             calls = tuple(part for part in event.parts if isinstance(part, ToolCall))
             owes = event.partial and turn.owes_reply
             return msgspec.structs.replace(
-                turn, open_calls=calls, started=frozenset(), checkpoints=(), owes_reply=owes, steps=turn.steps + 1
+                turn,
+                open_calls=calls,
+                started=frozenset(),
+                delegated=frozenset(),
+                checkpoints=(),
+                owes_reply=owes,
+                steps=turn.steps + 1,
             )
         case ToolCheckpointed():
             kept = tuple(one for one in turn.checkpoints if one[0] != event.call_id)
@@ -82,6 +97,10 @@ def fold_turn(turn: Turn, event: Event) -> Turn:
         case ToolStarted():
             count = turn.tool_calls + (event.attempt == 1)
             return msgspec.structs.replace(turn, started=turn.started | {event.call_id}, tool_calls=count)
+        case ChildStarted():
+            return msgspec.structs.replace(turn, delegated=turn.delegated | {event.call_id})
+        case ChildEnded() if turn.id is not None:
+            return msgspec.structs.replace(turn, owes_reply=True)
         case ToolEnded():
             left = tuple(call for call in turn.open_calls if call.id != event.call_id)
             return msgspec.structs.replace(

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.model.errors import Invalid
+from holdfast.model.event import ChildEnded
 from holdfast.model.message import typed_text
 from holdfast.model.sanitize import one_line
 from holdfast.model.text import counted
@@ -32,6 +33,10 @@ async def queue(context: CommandContext, rest: str) -> None:
 
 
 def text(item: Input) -> str:
+    """The text of a queued message; for the result of a sub-agent, whose it is."""
+    ended = next((event for event in item.before if isinstance(event, ChildEnded)), None)
+    if ended is not None:
+        return f"(result of sub-agent {ended.child_id})"
     return "" if item.said is None else typed_text(item.said.parts)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.slash import browse, cost, navigation, questions, queued, session_info, turn_control
+from holdfast.slash import agents, browse, cost, navigation, questions, queued, session_info, turn_control
 from holdfast.slash.context import CommandContext
 
 Handler = Callable[[CommandContext, str], Awaitable[None]]
@@ -76,6 +76,7 @@ COMMANDS = (
     SlashCommand("history", browse.history, "show the last 50 messages of this session, or NUMBER", "[NUMBER]"),
     SlashCommand("show", browse.show, "show a message or tool output in full", "SEQ"),
     SlashCommand("ps", session_info.ps, "list background processes of this session"),
+    SlashCommand("agents", agents.agents, "list the sub-agents of this session, or stop one", "[stop ID]"),
     SlashCommand("kill", session_info.kill, "stop a background process", "ID"),
     SlashCommand(
         "questions",

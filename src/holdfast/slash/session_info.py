@@ -85,6 +85,7 @@ async def why(context: CommandContext, rest: str) -> None:
     lines += [f"reset: {found.reset}"] if found.reset else []
     mode_now = found.session.summary.mode
     lines += [f"permission mode: {mode_now} ({MODE_HELP[mode_now]})", f"terminal: {found.terminal}"]
+    lines += found.delegation
     context.show(visible("\n".join([*lines, f"next: {found.next}"])))
 
 

@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NoReturn
 
 from holdfast.model.errors import Invalid
@@ -27,6 +27,10 @@ class Toolbox:
 
     def specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self._tools.values())
+
+    def only(self, names: Container[str]) -> "Toolbox":
+        """The tools among these names, in the same order."""
+        return Toolbox(tool for name, tool in self._tools.items() if name in names)
 
     def get(self, name: str) -> Tool:
         """The tool of that name. Raises Invalid with similar names."""

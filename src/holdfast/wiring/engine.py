@@ -32,6 +32,7 @@ from holdfast.engine.streaming.bus import Bus
 from holdfast.engine.turn.call_host import CallModelSettings
 from holdfast.engine.turn.loop import TurnSettings
 from holdfast.engine.turn.model_call import ModelCallSettings
+from holdfast.model.delegation import delegation_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import Event
 from holdfast.model.ids import WORKER, Ids
@@ -215,6 +216,7 @@ async def _running(
             "guard": BackgroundTask(fence.watch, self_fence.CHECK_SECONDS),
             "session return": BackgroundTask(fence.release_leases, self_fence.CHECK_SECONDS),
             "clock": BackgroundTask(clock.work, READ_SECONDS),
+            "delegation": engine.delegation.as_task(),
         }
         if sweeps:
             tasks["janitor"] = janitor.as_task()
@@ -272,7 +274,8 @@ def _prepare_turns(
 
     def prepare(session: Session, opened: Event) -> TurnSettings:
         model = session.summary.model or settings.model
-        toolbox = tools.toolbox if session_tools is None else session_tools(session.id, tools.toolbox)
+        link = delegation_of(session, opened)
+        toolbox = tools.toolbox if session_tools is None else session_tools(link.root_id or session.id, tools.toolbox)
         own = msgspec.structs.replace(tools, toolbox=toolbox)
         return TurnSettings(
             ModelCallSettings(model, system, models.ask, settings.agent.step_seconds, meter, meter.limits.are_set),
@@ -280,9 +283,10 @@ def _prepare_turns(
                 tool_call_settings(session, opened, own, settings, attended=attended),
                 model=CallModelSettings(model, models.ask, settings.agent.step_seconds, meter),
             ),
-            settings.agent.max_steps,
+            min(link.max_steps or settings.agent.max_steps, settings.agent.max_steps),
             settings.agent.turn_seconds,
             compaction(model),
+            link.max_tokens,
         )
 
     return prepare

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.engine.context.tokens import BYTES_PER_TOKEN
 from holdfast.engine.services import EngineServices
 from holdfast.engine.turn.tool_call import ToolCallSettings
+from holdfast.model.delegation import delegation_of
 from holdfast.model.errors import Unsupported
 from holdfast.model.event import Event, SessionOpened
 from holdfast.model.session import Session
@@ -25,12 +26,14 @@ from holdfast.tools.backends.local import LocalBackend
 from holdfast.tools.backends.registry import Backends, choose_backend
 from holdfast.tools.backends.ssh import SshBackend
 from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.delegate import DelegateTool
 from holdfast.tools.process import ProcessTool
 from holdfast.tools.recall import PAGE_CHARS, RecallTool
 from holdfast.tools.sandbox import Sandbox, open_sandbox
 from holdfast.tools.send_file import SendFileTool
 from holdfast.tools.todo import TodoTool
 from holdfast.tools.toolbox import Toolbox
+from holdfast.wiring.delegation import delegation_settings, session_toolbox
 from holdfast.wiring.web_tools import make_web_tools
 from holdfast.wiring.workdir import session_workdir
 
@@ -53,15 +56,23 @@ def tool_call_settings(
 ) -> ToolCallSettings:
     """Decide how the tool calls of a session run: approvals, time limits, directories and the terminal backend."""
     recorded = opened.workdir if isinstance(opened, SessionOpened) else None
-    attended = attended or session.summary.source in ATTENDED_SOURCES
+    link = delegation_of(session, opened)
+    attended = attended or (link.root_source or session.summary.source) in ATTENDED_SOURCES
+    toolbox = session_toolbox(tools.toolbox, link, settings)
+
+    def workdir() -> Path:
+        return session_workdir(session, recorded, settings)
+
+    terminal = session_terminal(opened, settings, has_bubblewrap=tools.has_bubblewrap)
     return ToolCallSettings(
-        toolbox=tools.toolbox,
+        toolbox=toolbox,
         approvals=settings.agent.approvals,
         approval_seconds=None if attended else settings.agent.approval_seconds,
         step_seconds=settings.agent.turn_seconds,
-        workdir=lambda: session_workdir(session, recorded, settings),
+        workdir=workdir,
         files=settings.home / "files" / session.id,
-        terminal=session_terminal(opened, settings, has_bubblewrap=tools.has_bubblewrap),
+        terminal=terminal,
+        delegation=delegation_settings(toolbox, settings, workdir, terminal),
     )
 
 
@@ -138,7 +149,8 @@ async def open_tools(
         _open_mcp_tools(settings) as mcp_tools,
     ):
         web_tools = make_web_tools(settings, window)
-        toolbox = Toolbox([*own, process, recall, TodoTool(), send_file, *web_tools, *image_tools, *mcp_tools])
+        own_tools = [*own, process, recall, TodoTool(), send_file, DelegateTool(), *web_tools]
+        toolbox = Toolbox([*own_tools, *image_tools, *mcp_tools])
         yield SessionTools(toolbox, containers, has_bubblewrap=sandbox.program is not None)
 
 

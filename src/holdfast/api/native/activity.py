@@ -67,7 +67,7 @@ def _activity(tx: Transaction, limit: int, *, at: int) -> ActivityResponse:
 def _active(tx: Transaction, session: Session) -> ActiveSessionItem:
     is_running = session.state in ("running", "asking")
     turn = turn_of(log.read_tail(tx, session, TAIL)) if is_running else Turn()
-    questions = approvals.list_unanswered(tx, session.id) if is_running else []
+    questions = approvals.list_unanswered_in_tree(tx, session.id) if is_running else []
     return ActiveSessionItem(
         id=session.id,
         title=session.summary.title,

@@ -35,6 +35,7 @@ class ListSessionsRequest(RequestModel, frozen=True):
     pinned: bool | None = None
     trash: bool = False
     sides: bool = False
+    children: bool = False
 
 
 class NewSessionRequest(RequestModel, frozen=True):

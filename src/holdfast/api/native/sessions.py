@@ -8,7 +8,7 @@ from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.interop.documents.sessions import MessageItem, SessionDetailResponse, SessionListResponse, SessionResponse
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
-from holdfast.store.repos import log, plans, session_list
+from holdfast.store.repos import delegations, log, plans, session_list
 from holdfast.store.repos import sessions as store
 
 REASON = "requested through the API"
@@ -26,9 +26,14 @@ async def list_(call: EndpointCall) -> SessionListResponse:
         pinned=None if query.pinned is None else int(query.pinned),
         trashed=int(query.trash),
         sides=int(query.sides),
+        children=int(query.children),
     )
-    page = await call.context.database.read(session_list.list_page, filters, limit=query.limit, cursor=query.cursor)
-    return SessionListResponse.from_page(page)
+
+    def work(tx: Transaction) -> SessionListResponse:
+        page = session_list.list_page(tx, filters, limit=query.limit, cursor=query.cursor)
+        return SessionListResponse.from_page(page, delegations.map_child_ids(tx, page.sessions))
+
+    return await call.context.database.read(work)
 
 
 async def create(call: EndpointCall) -> EndpointReply:
@@ -48,20 +53,27 @@ async def create(call: EndpointCall) -> EndpointReply:
     )
     opened = await call.context.engine.open(opening)
     location = {"location": f"/v1/sessions/{opened.session.id}"}
-    return EndpointReply(
-        SessionResponse.from_session(await _now(call, opened.session)), 201 if opened.new else 200, location
-    )
+    return EndpointReply(await _describe(call, opened.session), 201 if opened.new else 200, location)
 
 
-async def _now(call: EndpointCall, session: Session) -> Session:
-    """Reload the session with the heartbeat of its worker, which only the store knows."""
-    return await call.context.database.read(store.get, session.id)
+async def _describe(call: EndpointCall, session: Session) -> SessionResponse:
+    """Read the session again, with its children and the heartbeat of its worker, which only the store knows."""
+
+    def work(tx: Transaction) -> SessionResponse:
+        return SessionResponse.from_session(store.get(tx, session.id), delegations.list_child_ids(tx, session.id))
+
+    return await call.context.database.read(work)
 
 
 async def get(call: EndpointCall) -> SessionDetailResponse:
-    """Get a session and its plan."""
+    """Get a session, its children and its plan."""
     session = await load_session(call)
-    return SessionDetailResponse.describe(session, await call.context.database.read(plans.current, session.id))
+
+    def work(tx: Transaction) -> SessionDetailResponse:
+        children = delegations.list_child_ids(tx, session.id)
+        return SessionDetailResponse.describe(session, plans.current(tx, session.id), children)
+
+    return await call.context.database.read(work)
 
 
 async def patch(call: EndpointCall) -> SessionResponse:
@@ -72,32 +84,32 @@ async def patch(call: EndpointCall) -> SessionResponse:
     changed = await call.context.engine.actions.change(
         session.id, title=body.title, model=model, pinned=body.pinned, mode=body.mode, by=BY
     )
-    return SessionResponse.from_session(changed)
+    return await _describe(call, changed)
 
 
 async def delete(call: EndpointCall) -> SessionResponse:
     """Move the session to the trash, from which it can be restored."""
     session = await load_session(call)
-    return SessionResponse.from_session(await call.context.engine.actions.trash(session.id, reason=REASON))
+    return await _describe(call, await call.context.engine.actions.trash(session.id, reason=REASON))
 
 
 async def restore(call: EndpointCall) -> SessionResponse:
     """Restore the session from the trash."""
     session = await load_session(call)
     await call.context.engine.actions.restore(session.id)
-    return SessionResponse.from_session(await _now(call, session))
+    return await _describe(call, session)
 
 
 async def end(call: EndpointCall) -> SessionResponse:
     """End the session; its content stays."""
     session = await load_session(call, trashed=False)
-    return SessionResponse.from_session(await call.context.engine.actions.end(session.id, detail=REASON))
+    return await _describe(call, await call.context.engine.actions.end(session.id, detail=REASON))
 
 
 async def reopen(call: EndpointCall) -> SessionResponse:
     """Reopen an ended or quarantined session."""
     session = await load_session(call, trashed=False)
-    return SessionResponse.from_session(await call.context.engine.actions.reopen(session.id, reason=REASON))
+    return await _describe(call, await call.context.engine.actions.reopen(session.id, reason=REASON))
 
 
 async def fork(call: EndpointCall) -> EndpointReply:

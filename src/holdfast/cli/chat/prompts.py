@@ -60,7 +60,8 @@ def next_question(state: ChatState | None, worker_id: str, *, is_offered: bool) 
     for question in state.questions:
         requester = asked_by(question)
         if requester is None:
-            return _about_call(question, is_left=state.session.lease_worker is None)
+            is_own = question.session_id == state.session.id
+            return _about_call(question, is_left=is_own and state.session.lease_worker is None)
         if state.session.owner_worker == worker_id:
             return _about_handing_over(question, requester)
     return _about_open_turn(state) if is_offered else None

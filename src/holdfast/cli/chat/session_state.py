@@ -39,7 +39,7 @@ def load_state(tx: Transaction, session_id: str) -> ChatState:
         session,
         owner,
         holder,
-        approvals.list_unanswered(tx, session_id),
+        approvals.list_unanswered_in_tree(tx, session_id),
         input_queue.list_waiting(tx, session_id),
         describe(entries) if entries else None,
         _approved(tx, session, entries),

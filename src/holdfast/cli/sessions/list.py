@@ -1,5 +1,6 @@
 """`holdfast sessions list`, `show` and `search`, and the table of the other `sessions` commands."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
 import click
@@ -10,6 +11,7 @@ from holdfast.cli.parsing.groups import LazyGroup
 from holdfast.cli.parsing.session_ref import REF
 from holdfast.cli.progress import show_progress
 from holdfast.clock import format_local_time
+from holdfast.interop import session_tree
 from holdfast.interop.documents.sessions import (
     EventItem,
     MessageItem,
@@ -18,15 +20,16 @@ from holdfast.interop.documents.sessions import (
     SessionListResponse,
 )
 from holdfast.interop.serialization import dump
+from holdfast.interop.session_tree import TreeNode
 from holdfast.model.entry import Entry
 from holdfast.model.event import Source
 from holdfast.model.message import Message, Reasoning
-from holdfast.model.plan import checklist
+from holdfast.model.plan import PlanItem, checklist
 from holdfast.model.sanitize import visible
 from holdfast.model.session import Session, State, messages
 from holdfast.model.text import counted
 from holdfast.store.database import Transaction
-from holdfast.store.repos import log, plans, session_list
+from holdfast.store.repos import delegations, log, plans, session_list
 from holdfast.store.repos import sessions as store
 
 if TYPE_CHECKING:
@@ -78,6 +81,8 @@ def sessions() -> None:
 @click.option("--pinned", is_flag=True, help="List only pinned sessions.")
 @click.option("--trash", is_flag=True, help="List only sessions in the trash.")
 @click.option("--sides", is_flag=True, help="Include auxiliary requests (for example titles).")
+@click.option("--children", is_flag=True, help="Include the sessions of sub-agents.")
+@click.option("--tree", is_flag=True, help="Show the sessions of sub-agents below those that delegated to them.")
 @context.json_option
 def list_(
     *,
@@ -91,11 +96,15 @@ def list_(
     pinned: bool,
     trash: bool,
     sides: bool,
+    children: bool,
+    tree: bool,
     as_json: bool,
 ) -> None:
     """List sessions, most recent activity first."""
     if everything and cursor:
         raise click.UsageError("--all and --cursor cannot be used together")
+    if tree and children:
+        raise click.UsageError("--tree and --children cannot be used together")
     filters = session_list.SessionFilters(
         source=source,
         state=state,
@@ -104,14 +113,33 @@ def list_(
         pinned=1 if pinned else None,
         trashed=1 if trash else 2 if everything else 0,
         sides=int(sides or everything),
+        children=int(children or (everything and not tree)),
     )
-    page = context.read_current(
-        lambda tx: _all(tx, filters) if everything else session_list.list_page(tx, filters, limit=limit, cursor=cursor),
-        lambda page: page.sessions,
+    found = context.read_current(
+        lambda tx: _read_list(
+            tx,
+            _all(tx, filters) if everything else session_list.list_page(tx, filters, limit=limit, cursor=cursor),
+            tree=tree,
+        ),
+        lambda found: (node.session for node in found.nodes),
     )
     if as_json:
-        return render.print_json(SessionListResponse.from_page(page))
-    return _table(page)
+        shown = session_list.SessionPage([node.session for node in found.nodes], found.next)
+        return render.print_json(SessionListResponse.from_page(shown, found.children))
+    return _table(found)
+
+
+class ListedSessions(msgspec.Struct, frozen=True):
+    """A page of sessions, or of trees of them."""
+
+    nodes: list[TreeNode]
+    children: dict[str, list[str]]
+    next: str | None
+
+
+def _read_list(tx: Transaction, page: session_list.SessionPage, *, tree: bool) -> ListedSessions:
+    nodes = session_tree.list_descendants(tx, page.sessions) if tree else [TreeNode(one) for one in page.sessions]
+    return ListedSessions(nodes, delegations.map_child_ids(tx, [node.session for node in nodes]), page.next)
 
 
 def _all(tx: Transaction, filters: session_list.SessionFilters) -> session_list.SessionPage:
@@ -124,22 +152,30 @@ def _all(tx: Transaction, filters: session_list.SessionFilters) -> session_list.
     return session_list.SessionPage(found, None)
 
 
-def _table(page: session_list.SessionPage) -> None:
-    if not page.sessions:
+def _table(page: ListedSessions) -> None:
+    if not page.nodes:
         return context.note("no sessions")
     columns = ("id", "state", "source", "messages", "last activity", "title")
-    render.print_table(columns, [_row(one) for one in page.sessions], stretch=5)
+    render.print_table(columns, [_row(node) for node in page.nodes], stretch=5)
     if page.next is not None:
         context.note(f"more sessions: add --cursor {page.next}")
     return None
 
 
-def _row(one: Session) -> tuple[str, ...]:
+def _row(node: TreeNode) -> tuple[str, ...]:
+    one, indent = node.session, "  " * node.depth
     summary = one.summary
     marks = ("pinned " if summary.pinned else "") + ("in trash " if summary.trashed_at is not None else "")
     title = summary.title or (f"({summary.preview})" if summary.preview else "")
     state = one.state if not marks else f"{one.state} ({marks.strip()})"
-    return one.id, state, summary.source, str(summary.message_count), format_local_time(summary.updated_at), title
+    return (
+        indent + one.id,
+        state,
+        summary.source,
+        str(summary.message_count),
+        format_local_time(summary.updated_at),
+        title,
+    )
 
 
 @click.command()
@@ -148,17 +184,16 @@ def _row(one: Session) -> tuple[str, ...]:
 @context.json_option
 def show(*, ref: str, events: bool, as_json: bool) -> None:
     """Show a session after verifying its event count and hashes."""
-    session, entries, plan = context.read_one(
-        ref, lambda tx, found: (found, log.read_complete(tx, found), plans.current(tx, found.id))
-    )
+    session, entries, plan, children = context.read_one(ref, _read_shown)
     if as_json:
         content = (
             {"events": [EventItem.from_entry(entry) for entry in entries]}
             if events
             else {"messages": [MessageItem.from_message(said) for said in messages(entries)]}
         )
-        return render.print_json(msgspec.structs.asdict(SessionDetailResponse.describe(session, plan)) | content)
-    _show_session(session)
+        described = SessionDetailResponse.describe(session, plan, children)
+        return render.print_json(msgspec.structs.asdict(described) | content)
+    _show_session(session, children)
     if plan:
         render.print_text(visible(checklist(plan)))
     for entry in entries if events else ():
@@ -168,12 +203,20 @@ def show(*, ref: str, events: bool, as_json: bool) -> None:
     return None
 
 
-def _show_session(session: Session) -> None:
+def _read_shown(tx: Transaction, found: Session) -> tuple[Session, list[Entry], tuple[PlanItem, ...], list[str]]:
+    return found, log.read_complete(tx, found), plans.current(tx, found.id), delegations.list_child_ids(tx, found.id)
+
+
+def _show_session(session: Session, children: Sequence[str]) -> None:
     summary = session.summary
     render.print_text(render.bold(visible(session.display_title)))
     facts = [session.id, session.state, summary.model, counted(summary.message_count, "message"), f"seq {session.seq}"]
     if summary.trashed_at is not None:
         facts.append("in the trash")
+    if session.delegated_by is not None:
+        facts.append(f"sub-agent of {session.delegated_by}")
+    if children:
+        facts.append(counted(len(children), "sub-agent"))
     render.print_text(render.dim(visible(" · ".join(fact for fact in facts if fact))))
 
 

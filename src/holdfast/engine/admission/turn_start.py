@@ -17,6 +17,7 @@ from holdfast.store.database import Transaction
 from holdfast.store.repos import sessions
 from holdfast.store.repos.input_queue import Input
 
+TURN_EVENTS = (TurnStarted, UserSaid, ModelSaid, ToolEnded)
 LATE = "(The result of the call {call_id}, which arrived after the turn had continued without it.)\n"
 
 
@@ -69,9 +70,9 @@ def settle_calls(events: Sequence[Event], owed: Sequence[ToolCall]) -> list[Even
         if isinstance(event, ModelSaid):
             left = {part.id: part for part in event.parts if isinstance(part, ToolCall)}
         settled.append(event)
-    last = events[-1]
-    if not isinstance(last, TurnEnded):
-        settled += [absent(last.turn_id, call) for call in left.values()]  # type: ignore[union-attr] # all of a turn
+    if not isinstance(events[-1], TurnEnded):
+        turn_id = next(event.turn_id for event in reversed(events) if isinstance(event, TURN_EVENTS))
+        settled += [absent(turn_id, call) for call in left.values()]
     return settled
 
 

@@ -22,6 +22,7 @@ from holdfast.engine.context.trimming import DroppedMessages, replaced_upto
 from holdfast.engine.context.view import build_view, find_index, index_after
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
+    ChildEnded,
     Compacted,
     CompactionFailed,
     CompactionUndone,
@@ -91,7 +92,7 @@ MESSAGE_BYTES = 450
 CALL_ID_BYTES = 100
 NOTE_EVENTS = {
     *(ModelSaid, ToolEnded, Rewound, ProcessEnded, ProcessExpired, ProcessesReceived, Renewed),
-    *(ContainerRestarted, ContainerLost, ContainerRemoved),
+    *(ContainerRestarted, ContainerLost, ContainerRemoved, ChildEnded),
     *(SessionOpened, Forked, Compacted, ModeChanged),
 }
 """Events that produce a note or for which a pending note waits."""

@@ -6,8 +6,10 @@ waits until all results are there. It depends on the log alone, so its position 
 
 from collections.abc import Iterator
 
+from holdfast.model.delegation import describe_end
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
+    ChildEnded,
     Compacted,
     ContainerLost,
     ContainerRemoved,
@@ -58,6 +60,9 @@ def note_of(entry: Entry) -> str | None:
             )
         case ProcessesReceived():
             return f"[{NOTE_PREFIX}: background processes {', '.join(event.processes)} belong to this session now.]"
+        case ChildEnded():
+            end = describe_end(event.child_id, event.outcome, event.reason, event.text)
+            return f"[{NOTE_PREFIX}: the task {event.title!r} that you delegated has ended. {end}]"
         case ContainerRestarted():
             return f"[{NOTE_PREFIX}: the container of the terminal was started again: {event.reason}.]"
         case ContainerLost():

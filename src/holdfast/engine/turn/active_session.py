@@ -18,7 +18,7 @@ from holdfast.engine.spending.meter import Meter
 from holdfast.engine.streaming.bus import LiveText, StreamItem
 from holdfast.engine.turn.request import RequestFrame
 from holdfast.model.entry import Entry
-from holdfast.model.event import Ended, Event, ModelSaid, ToolStarted, TurnEnded
+from holdfast.model.event import ChildEnded, Ended, Event, ModelSaid, ToolStarted, TurnEnded
 from holdfast.model.session import Session
 from holdfast.model.turn import Turn, fold_turn
 from holdfast.store.database import Transaction
@@ -150,7 +150,7 @@ class ActiveSession(msgspec.Struct, eq=False):
 
     async def end_preparation(self) -> None:
         """Record that the turn waits for a model from now on: a later death of this worker is not its fault."""
-        if self.at_work and not self.turn.started:
+        if self.at_work and not _is_acting(self.turn):
             await self.services.database.write(activity.end, self.lease)
             self.at_work = self.is_alone = False
 
@@ -179,16 +179,16 @@ class ActiveSession(msgspec.Struct, eq=False):
             added = [Entry(first + offset, at, event) for offset, event in enumerate(events)]
             self._apply([*missed, *added])
             self.session = session
-            if bool(before.started) != bool(after.started):
-                self.at_work = bool(after.started)
+            if _is_acting(before) != _is_acting(after):
+                self.at_work = _is_acting(after)
                 self.is_alone = self.is_alone and self.at_work
             self.set_queue(queued)
 
     def _record_activity(self, tx: Transaction, before: Turn, after: Turn) -> None:
         """Record whether a tool of the turn runs in this process, if that changes."""
-        if after.started and not before.started and after.id is not None:
+        if _is_acting(after) and not _is_acting(before) and after.id is not None:
             activity.begin(tx, self.lease, after.id, isolated=after.id == self.isolated_turn)
-        elif before.started and not after.started:
+        elif _is_acting(before) and not _is_acting(after):
             activity.end(tx, self.lease)
 
     def _missed(self, tx: Transaction, upto: int) -> list[Entry]:
@@ -311,7 +311,9 @@ class ActiveSession(msgspec.Struct, eq=False):
                 for item in input_queue.list_waiting(tx, self.id):
                     if item.mode == "steer" and item.said is not None:
                         input_queue.delete(tx, self.id, item.turn_id)
-                        joined.append(msgspec.structs.replace(item.said, turn_id=turn_id, input_id=item.turn_id))
+                        joined += [event for event in item.before if isinstance(event, ChildEnded)]
+                        if item.said.parts:
+                            joined.append(msgspec.structs.replace(item.said, turn_id=turn_id, input_id=item.turn_id))
                 session = log.append(tx, self.lease, joined, at=at)
                 return session, self._missed(tx, session.seq)
 
@@ -381,3 +383,8 @@ class ActiveSession(msgspec.Struct, eq=False):
     async def begin_next(self) -> bool:
         """Begin the next queued turn, or release the lease; whether a turn has begun."""
         return await self.end_turn([])
+
+
+def _is_acting(turn: Turn) -> bool:
+    """Whether a call works in this process. One that only waits for a child session does not."""
+    return bool(turn.started and turn.acting)

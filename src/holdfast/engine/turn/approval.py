@@ -15,6 +15,7 @@ from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.permission import Permission
 from holdfast.model.answer import Answer
 from holdfast.model.approval import ApprovalRule, Proposal, describe
+from holdfast.model.delegation import delegation_of
 from holdfast.model.event import ApprovalAnswered, ApprovalAsked, ApprovalRuleApplied, Event, UserSaid
 from holdfast.model.finding import Finding, summary
 from holdfast.model.message import ToolCall
@@ -66,6 +67,7 @@ async def propose(
 ) -> ProposedCall:
     """Describe what the call would do now. Raises Invalid if it cannot succeed."""
     preview = await tool.preview(arguments, scene) if isinstance(tool, Previewing) else Preview()
+    link = delegation_of(active.session, active.opened)
     proposal = Proposal(
         tool=call.name,
         arguments=call.arguments,
@@ -73,10 +75,18 @@ async def propose(
         words=preview.words,
         preview=preview.text,
         workdir=str(preview.workdir or scene.workdir),
-        requester=requester(active.session, outbound.of_turn(active.entries, scene.turn_id)),
+        requester=requester_of(active, scene.turn_id),
         findings=findings,
+        parent_id=link.parent_id,
+        root_id=link.root_id,
     )
     return ProposedCall(call, scene.turn_id, proposal, preview.digest if preview.text else "")
+
+
+def requester_of(active: ActiveSession, turn_id: str) -> str:
+    """Who requested the turn; for a child session, the turn of the root session that delegated."""
+    inherited = delegation_of(active.session, active.opened).requester
+    return inherited or requester(active.session, outbound.of_turn(active.entries, turn_id))
 
 
 def requester(session: Session, events: Iterable[Event]) -> str:

@@ -14,8 +14,10 @@ from holdfast.engine import outbound
 from holdfast.engine.spending.meter import Meter
 from holdfast.engine.turn import approval
 from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.engine.turn.delegate_call import DelegationSettings, delegate
 from holdfast.model.approval import Proposal, describe
-from holdfast.model.errors import BadReply, Unreachable
+from holdfast.model.delegation import DelegationRecord, DelegationRequest, delegation_of
+from holdfast.model.errors import BadReply, Invalid, Unreachable
 from holdfast.model.event import ApprovalAsked, ToolCheckpointed
 from holdfast.model.message import ToolCall, text_of
 from holdfast.model.provider import AskModel, ModelReply, ModelRequest
@@ -44,6 +46,7 @@ class HostSettings(msgspec.Struct, frozen=True):
     seconds: float | None
     """How long a question waits for its answer; None for no limit."""
     model: CallModelSettings | None = None
+    delegation: DelegationSettings | None = None
 
 
 class SessionHost:
@@ -93,6 +96,11 @@ class SessionHost:
         reply = await _reply(ask, model.seconds, wanted)
         return Completion(text=text_of(reply.parts), model=reply.model or wanted.model, finish=reply.finish)
 
+    async def delegate(self, request: DelegationRequest) -> DelegationRecord:
+        if self._settings.delegation is None:
+            raise Invalid("this session cannot delegate tasks. Do the task yourself.")
+        return await delegate(self._active, self._call, self._settings.delegation, request)
+
     def report(self, text: str) -> None:
         self._active.stream("progress", f"{self._call.name}: {text[:MAX_REPORT]}")
 
@@ -103,13 +111,16 @@ class SessionHost:
         """Commit the question, and send it to where the turn came from."""
         active, at = self._active, self._active.services.clock.now()
         known = tuple(active.entries)
+        link = delegation_of(active.session, active.opened)
         proposal = Proposal(
             tool=self._call.name,
-            requester=approval.requester(active.session, outbound.of_turn(known, self._turn_id)),
+            requester=approval.requester_of(active, self._turn_id),
             kind=asked.kind,
             message=asked.message,
             form=asked.form,
             url=asked.url,
+            parent_id=link.parent_id,
+            root_id=link.root_id,
         )
         question_id = approvals.derive_id(*place, at=at)
         more = f"'holdfast questions show {question_id}' or /questions show {question_id} shows all"

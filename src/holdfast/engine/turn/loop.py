@@ -47,6 +47,8 @@ class TurnSettings(msgspec.Struct, frozen=True):
     turn_seconds: float
     compaction: CompactionSettings | None = None
     """Without it the context is never compacted, and a full window ends the turn."""
+    max_tokens: int = 0
+    """How many tokens the model calls of a turn may take; 0 for any number."""
 
     def repeatable(self, name: str) -> bool:
         try:
@@ -73,9 +75,17 @@ async def run_turns(active: ActiveSession, settings: TurnSettings) -> bool:
         elif active.services.clock.monotonic() > deadline:
             reason = f"the turn took longer than {settings.turn_seconds:.0f} s, which is the limit"
             await active.end_turn(closing(active, "failed", reason, "turn_timeout"))
+        elif 0 < settings.max_tokens <= _tokens(active):
+            reason = f"the turn used {_tokens(active):,} tokens, and its limit is {settings.max_tokens:,}"
+            await active.end_turn(closing(active, "failed", reason, "token_limit"))
         else:
             await _run_step(active, settings, step)
     return True
+
+
+def _tokens(active: ActiveSession) -> int:
+    usage = spent(active.entries, active.turn.id or "")
+    return usage.tokens_in + usage.tokens_out
 
 
 async def _next(active: ActiveSession, settings: TurnSettings) -> Step | None:

@@ -33,6 +33,7 @@ POLICY: dict[str, Policy] = {
     "gateway": "continue",
     "cron": "continue",
     "batch": "continue",
+    "delegate": "continue",
     "chat": "close",
     "run": "close",
     "library": "close",

@@ -12,6 +12,7 @@ from holdfast.engine.context.truncate import omit_middle
 from holdfast.engine.turn import approval, permission
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.call_host import CallModelSettings, HostSettings, SessionHost
+from holdfast.engine.turn.delegate_call import DelegationSettings
 from holdfast.engine.turn.permission import BEGUN, ModeChangedMeanwhile, Permission, require_mode
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.event import ApprovalAnswered, ApprovalAsked, Event, PlanChanged, ToolEnded, ToolStarted
@@ -55,6 +56,8 @@ class ToolCallSettings(msgspec.Struct, frozen=True):
     """The name of the session's terminal backend."""
     model: CallModelSettings | None = None
     """The session's model, for calls that ask for a completion."""
+    delegation: DelegationSettings | None = None
+    """What the session may delegate to child sessions; None for nothing."""
 
 
 class ParsedCall(msgspec.Struct, frozen=True):
@@ -144,6 +147,7 @@ def _started(active: ActiveSession, call: ToolCall) -> ToolStarted:
 
 
 def _scene(active: ActiveSession, settings: ToolCallSettings, call: ToolCall) -> ToolContext:
+    host = HostSettings(settings.approvals, settings.approval_seconds, settings.model, settings.delegation)
     return ToolContext(
         session_id=active.id,
         turn_id=_turn_id(active),
@@ -151,7 +155,7 @@ def _scene(active: ActiveSession, settings: ToolCallSettings, call: ToolCall) ->
         workdir=settings.workdir(),
         files=settings.files,
         terminal=settings.terminal,
-        host=SessionHost(active, call, HostSettings(settings.approvals, settings.approval_seconds, settings.model)),
+        host=SessionHost(active, call, host),
         checkpoint=active.turn.checkpoint(call.id),
     )
 

@@ -87,12 +87,14 @@ class WhyResponse(Document, frozen=True):
     processes: list[ProcessItem]
     reset: str
     terminal: str
+    delegation: list[str]
+    """The task that was delegated to the session, and its sub-agents."""
 
     @classmethod
     def from_explanation(cls, found: Explanation) -> Self:
         owner, verdict = found.owner, found.verdict
         return cls(
-            session=SessionResponse.from_session(found.session),
+            session=SessionResponse.from_session(found.session, found.children),
             owner=None if owner is None or verdict is None else WorkerItem.from_worker(owner, verdict),
             doing=found.doing,
             decisions=[DecisionItem(one.seq, iso(one.at), one.kind, one.what, one.evidence) for one in found.decisions],
@@ -103,4 +105,5 @@ class WhyResponse(Document, frozen=True):
             processes=[ProcessItem.from_process(process, seen) for process, seen in found.processes],
             reset=found.reset,
             terminal=found.terminal,
+            delegation=found.delegation,
         )

@@ -61,6 +61,10 @@ class QuestionItem(Document, frozen=True):
     """The JSON schema of the values to give."""
     url: str = ""
     """The page that a running call asks the person to open."""
+    parent_id: str | None = None
+    """For the question of a child session: the session that delegated to it."""
+    root_id: str | None = None
+    """The session at the top of the tree."""
 
     @classmethod
     def from_approval(cls, found: Approval) -> Self:
@@ -87,6 +91,8 @@ class QuestionItem(Document, frozen=True):
             message=proposal.message,
             form=json.loads(proposal.form) if proposal.form else None,
             url=proposal.url,
+            parent_id=proposal.parent_id or None,
+            root_id=proposal.root_id or None,
         )
 
 

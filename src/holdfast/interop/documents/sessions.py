@@ -1,6 +1,6 @@
 """Sessions, their messages and events, and search results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 import msgspec
@@ -50,9 +50,13 @@ class SessionResponse(Document, frozen=True):
     pinned: bool
     trashed_at: str | None
     mode: Mode
+    delegated_by: str | None
+    """For a child session: its parent, which is also its `parent_id`; null for a fork."""
+    children: list[str]
+    """The child sessions that it has delegated tasks to, oldest first."""
 
     @classmethod
-    def from_session(cls, session: Session) -> Self:
+    def from_session(cls, session: Session, children: Sequence[str] = ()) -> Self:
         summary = session.summary
         return cls(
             id=session.id,
@@ -80,6 +84,8 @@ class SessionResponse(Document, frozen=True):
             pinned=bool(summary.pinned),
             trashed_at=format_time(summary.trashed_at),
             mode=summary.mode,
+            delegated_by=session.delegated_by,
+            children=list(children),
         )
 
 
@@ -89,9 +95,9 @@ class SessionDetailResponse(SessionResponse, frozen=True, kw_only=True):
     plan: list[PlanItemResponse]
 
     @classmethod
-    def describe(cls, session: Session, plan: Sequence[PlanItem]) -> Self:
+    def describe(cls, session: Session, plan: Sequence[PlanItem], children: Sequence[str]) -> Self:
         steps = [PlanItemResponse(item.content, item.status) for item in plan]
-        return cls(**msgspec.structs.asdict(SessionResponse.from_session(session)), plan=steps)
+        return cls(**msgspec.structs.asdict(SessionResponse.from_session(session, children)), plan=steps)
 
 
 class SessionListResponse(Document, frozen=True):
@@ -99,8 +105,10 @@ class SessionListResponse(Document, frozen=True):
     next: str | None
 
     @classmethod
-    def from_page(cls, page: "SessionPage") -> Self:
-        return cls([SessionResponse.from_session(one) for one in page.sessions], page.next)
+    def from_page(cls, page: "SessionPage", children: Mapping[str, Sequence[str]]) -> Self:
+        """Build the list. `children` are those of each session that has any."""
+        listed = [SessionResponse.from_session(one, children.get(one.id, ())) for one in page.sessions]
+        return cls(listed, page.next)
 
 
 class MessageItem(Document, frozen=True, omit_defaults=True):

@@ -51,6 +51,7 @@ def _head(tx: Transaction, session_id: str) -> tuple[Session, list[str]]:
 def header_line(session: Session, names: list[str]) -> str:
     described = msgspec.structs.asdict(SessionResponse.from_session(session)) | {"aliases": names}
     del described["mode"]  # the events contain it; the header keeps the form that earlier releases wrote
+    del described["delegated_by"], described["children"]
     fields = {"format": FORMAT, "version": VERSION, "session": described, "seq": session.seq, "hash": session.hash}
     return dump(fields) + "\n"
 

@@ -162,6 +162,11 @@ def list_unanswered(tx: Transaction, session_id: str) -> list[Approval]:
     return [_approval(row) for row in tx.all("approvals.list_unanswered", session=session_id)]
 
 
+def list_unanswered_in_tree(tx: Transaction, session_id: str) -> list[Approval]:
+    """Open questions of a session and of all child sessions below it: those that its user is asked."""
+    return [_approval(row) for row in tx.all("approvals.list_unanswered_in_tree", root=session_id)]
+
+
 def list_by_turn(tx: Transaction, session_id: str, turn_id: str) -> list[Approval]:
     """All questions of a turn, answered or not."""
     return [_approval(row) for row in tx.all("approvals.list_by_turn", session=session_id, turn=turn_id)]

@@ -9,8 +9,9 @@ import msgspec
 from holdfast.model.entry import GENESIS, Entry, decode, encode, link
 from holdfast.model.errors import Corrupt, Invalid, LeaseLost, NotFound
 from holdfast.model.event import ANNOTATIONS, KIND_OF, Event
-from holdfast.model.session import Session, SessionSummary, fold
+from holdfast.model.session import CHILD, Session, SessionSummary, fold
 from holdfast.store.database import Row, Transaction, Value
+from holdfast.store.repos import delegations
 from holdfast.store.repos.leases import Lease, make_busy_error
 
 TO_THE_END = 2**62
@@ -148,6 +149,9 @@ def extend(tx: Transaction, session: Session, events: Sequence[Event], *, at: in
     tx.many("log.add", rows)
     write_head(tx, LogHead(session.id, seq, hash_), before, summary)
     tx.notify(session.id)
+    if summary.source == CHILD or not delegations.PARENT_EVENTS.isdisjoint(map(type, events)):
+        for other, note in delegations.after_append(tx, session.id, summary, events, at=at):
+            annotate(tx, other, note, at=at)
     return msgspec.structs.replace(session, seq=seq, hash=hash_, summary=summary)
 
 

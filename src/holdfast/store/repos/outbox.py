@@ -126,6 +126,11 @@ def list_reply_addresses(tx: Transaction, session_id: str, turn_id: str) -> list
     return [Address(*row) for row in tx.all("outbox.list_reply_addresses", session=session_id, turn=turn_id)]  # type: ignore[arg-type] # the schema checks the types
 
 
+def copy_reply_addresses(tx: Transaction, session_id: str, from_turn: str, to_turn: str) -> None:
+    """Have the reply of a turn delivered to where the reply of another one goes."""
+    tx.run("outbox.copy_reply_addresses", session=session_id, from_turn=from_turn, to_turn=to_turn)
+
+
 def get_requester(tx: Transaction, session_id: str, turn_id: str, address: Address) -> str:
     """Who requested a turn in a chat; empty if that was not a person on the platform."""
     parameters = {"session": session_id, "turn": turn_id, "platform": address.platform, "chat": address.chat}

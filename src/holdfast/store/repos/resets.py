@@ -10,7 +10,7 @@ from holdfast.model.mode import DEFAULT_MODE, Mode, least_permissive
 from holdfast.model.session import Session
 from holdfast.model.times import DAY
 from holdfast.store.database import Transaction
-from holdfast.store.repos import aliases, approvals, input_queue, log, ownership, sessions
+from holdfast.store.repos import aliases, approvals, delegations, input_queue, log, ownership, sessions
 
 PAGE = 500
 UNDO_LIMIT = DAY
@@ -38,6 +38,8 @@ def find_obstacle(tx: Transaction, session: Session) -> str | None:
         return "an approval question is open"
     if input_queue.list_waiting(tx, session.id):
         return "messages are queued"
+    if delegations.count_running(tx, session.id):
+        return "a sub-agent is running"
     return None
 
 

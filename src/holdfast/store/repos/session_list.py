@@ -7,7 +7,7 @@ import hashlib
 import msgspec
 
 from holdfast.model.errors import Invalid
-from holdfast.model.session import Session, State
+from holdfast.model.session import CHILD, Session, State
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, meta
 
@@ -15,7 +15,10 @@ LAST = 2**62
 
 
 class SessionFilters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions a list shows. `trashed` is 0 for those outside the trash, 1 for those in it, 2 for both."""
+    """Which sessions a list shows. `trashed` is 0 for those outside the trash, 1 for those in it, 2 for both.
+
+    With 1, `sides` adds auxiliary requests and `children` child sessions, which the source `delegate` adds as well.
+    """
 
     source: str | None = None
     channel: str | None = None
@@ -24,9 +27,10 @@ class SessionFilters(msgspec.Struct, frozen=True, kw_only=True):
     pinned: int | None = None
     trashed: int = 0
     sides: int = 0
+    children: int = 0
 
 
-EVERYTHING = SessionFilters(trashed=2, sides=1)
+EVERYTHING = SessionFilters(trashed=2, sides=1, children=1)
 SAMPLE, COMMON = 200, 20
 """A filter that matches fewer than one in twenty of the newest two hundred sessions is rare."""
 
@@ -77,6 +81,7 @@ def matches_filters(session: Session, filters: SessionFilters) -> bool:
         and filters.pinned in (None, summary.pinned)
         and filters.trashed in (2, int(summary.trashed_at is not None))
         and (filters.sides == 1 or summary.side_of is None)
+        and (filters.children == 1 or filters.source == CHILD or summary.source != CHILD)
     )
 
 

@@ -17,6 +17,7 @@ DELETE_QUERIES = (
     "session_pruning.erase_chunks",
     "session_pruning.erase_processes",
     "session_pruning.erase_containers",
+    "session_pruning.erase_delegations",
     "session_pruning.erase_reset_hold",
     "session_pruning.erase_history",
     "session_pruning.erase_outbox",

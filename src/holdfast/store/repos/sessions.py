@@ -5,7 +5,7 @@ from typing import cast
 
 import msgspec
 
-from holdfast.model.entry import GENESIS
+from holdfast.model.entry import GENESIS, decode
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import (
     Ended,
@@ -28,7 +28,7 @@ from holdfast.model.mode import Mode
 from holdfast.model.session import Session, as_message, title_line
 from holdfast.model.turn import closing_events, half_said
 from holdfast.store.database import Transaction
-from holdfast.store.repos import aliases, id_prefix, leases, log
+from holdfast.store.repos import aliases, delegations, id_prefix, leases, log
 from holdfast.store.repos.leases import Lease
 
 
@@ -74,6 +74,12 @@ def get(tx: Transaction, session_id: str) -> Session:
     if row is None:
         raise NotFound(f"there is no session {session_id}")
     return log.session_from_row(row)
+
+
+def find(tx: Transaction, session_id: str) -> Session | None:
+    """The session; None if it was deleted."""
+    row = tx.one("sessions.get", id=session_id)
+    return None if row is None else log.session_from_row(row)
 
 
 def take(tx: Transaction, session_id: str, worker_id: str) -> TakenSession:
@@ -206,16 +212,38 @@ def reopen(tx: Transaction, session_id: str, *, at: int, reason: str = "") -> Se
 
 
 def trash(tx: Transaction, session_id: str, *, at: int, reason: str = "") -> Session:
-    """Move the session to the trash. Raises Busy while a worker holds it."""
+    """Move the session and its children to the trash. Raises Busy while a worker holds it, or a child that has ended.
+
+    Running children are asked to stop, and follow when they end.
+    """
     session = get(tx, session_id)
     if session.summary.trashed_at is not None:
         return session
-    return log.append_unheld(tx, session_id, [Trashed(reason=reason)], at=at)
+    trashed = log.append_unheld(tx, session_id, [Trashed(reason=reason)], at=at)
+    for record in delegations.list_children(tx, session_id):
+        if record.ended_at is not None and find(tx, record.child_id) is not None:
+            trash(tx, record.child_id, at=at, reason=trashed_with(session_id))
+    return trashed
+
+
+def trashed_with(parent_id: str) -> str:
+    """The reason of a child that went to the trash with its parent, and is restored with it."""
+    return f"with {parent_id}, which delegated to it"
 
 
 def restore(tx: Transaction, session_id: str, *, at: int) -> Session:
-    """Restore the session from the trash."""
+    """Restore the session from the trash, with the children that went there with it."""
     session = get(tx, session_id)
     if session.summary.trashed_at is None:
         return session
-    return log.annotate(tx, session_id, Restored(), at=at)
+    restored = log.annotate(tx, session_id, Restored(), at=at)
+    for record in delegations.list_children(tx, session_id):
+        if _was_trashed_with(tx, record.child_id, session_id):
+            restore(tx, record.child_id, at=at)
+    return restored
+
+
+def _was_trashed_with(tx: Transaction, child_id: str, parent_id: str) -> bool:
+    row = tx.one("delegations.find_trash_reason", session=child_id)
+    event = None if row is None else decode("trashed", cast("str", row[0]))
+    return isinstance(event, Trashed) and event.reason == trashed_with(parent_id)

@@ -20,6 +20,17 @@ WHERE session_id = :session AND turn_id = :turn AND call_id = :call;
 SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by, id, proposal FROM approval
 WHERE session_id = :session AND allowed IS NULL ORDER BY asked_at, call_id;
 
+-- name: list_unanswered_in_tree
+-- Open questions of a session and of its running descendants.
+WITH RECURSIVE tree (id) AS (
+  SELECT CAST(:root AS TEXT)
+  UNION
+  SELECT delegation.child_id FROM delegation JOIN tree ON delegation.parent_id = tree.id
+  WHERE delegation.ended_at IS NULL
+)
+SELECT session_id, turn_id, call_id, question, asked_at, allowed, answered_by, id, proposal FROM approval
+WHERE session_id IN (SELECT id FROM tree) AND allowed IS NULL ORDER BY asked_at, session_id, call_id;
+
 -- name: withdraw
 -- Closes the open questions of a turn that has ended.
 UPDATE approval SET allowed = 0, answered_by = 'the end of the turn', answered_at = :at

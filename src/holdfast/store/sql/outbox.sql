@@ -4,6 +4,12 @@ INSERT INTO address (session_id, turn_id, platform, chat, reply_to, at, person)
 VALUES (:session, :turn, :platform, :chat, :reply_to, :at, :person)
 ON CONFLICT (session_id, turn_id, platform, chat) DO NOTHING;
 
+-- name: copy_reply_addresses
+-- Gives a turn the addresses of another one.
+INSERT INTO address (session_id, turn_id, platform, chat, reply_to, at, person)
+SELECT session_id, :to_turn, platform, chat, reply_to, at, person FROM address
+WHERE session_id = :session AND turn_id = :from_turn;
+
 -- name: list_reply_addresses
 SELECT platform, chat, reply_to FROM address WHERE session_id = :session AND turn_id = :turn;
 

@@ -33,10 +33,11 @@ WHERE open_turn IS NOT NULL AND lease_worker IS NULL AND ended_at IS NULL AND qu
 ORDER BY id LIMIT :limit;
 
 -- name: list_idle
--- Open API sessions without an owner and a lease that were not used since :before.
+-- Open API sessions without an owner, a lease and a running child that were not used since :before.
 SELECT id, updated_at FROM session
 WHERE source = 'api' AND ended_at IS NULL AND open_turn IS NULL AND updated_at < :before
   AND owner_worker IS NULL AND lease_worker IS NULL AND quarantined IS NULL AND trashed_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM delegation WHERE delegation.parent_id = session.id AND delegation.ended_at IS NULL)
 ORDER BY updated_at LIMIT :limit;
 
 -- name: list_unclaimed_input

@@ -1,15 +1,17 @@
 -- name: list_prunable
--- Sessions in the trash since before :before, without a lease, a pin or a running process, oldest first.
+-- Sessions in the trash since before :before, without a lease, a pin, a running process or a running child, oldest first.
 SELECT id, title, trashed_at, message_count, preview FROM session
 WHERE trashed_at IS NOT NULL AND trashed_at < :before AND lease_worker IS NULL AND pinned = 0
   AND NOT EXISTS (SELECT 1 FROM process WHERE process.session_id = session.id AND process.ended_at IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM delegation WHERE delegation.parent_id = session.id AND delegation.ended_at IS NULL)
 ORDER BY trashed_at, id;
 
 -- name: is_prunable
 -- Like list_prunable, for one session.
 SELECT id FROM session
 WHERE id = :id AND trashed_at IS NOT NULL AND trashed_at < :before AND lease_worker IS NULL AND pinned = 0
-  AND NOT EXISTS (SELECT 1 FROM process WHERE process.session_id = session.id AND process.ended_at IS NULL);
+  AND NOT EXISTS (SELECT 1 FROM process WHERE process.session_id = session.id AND process.ended_at IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM delegation WHERE delegation.parent_id = session.id AND delegation.ended_at IS NULL);
 
 -- name: find_by_channel
 -- A session of a channel, also in the trash.
@@ -61,6 +63,9 @@ DELETE FROM process WHERE session_id = :id;
 -- name: erase_containers
 -- Of a container that still exists the labels remain, by which its machine removes it.
 DELETE FROM container WHERE session_id = :id;
+
+-- name: erase_delegations
+DELETE FROM delegation WHERE child_id = :id OR parent_id = :id;
 
 -- name: erase_reset_hold
 DELETE FROM reset_hold WHERE session_id = :id;

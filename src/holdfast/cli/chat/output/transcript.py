@@ -20,6 +20,8 @@ from holdfast.model.attachment import attachment_headers
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAnswered,
+    ChildEnded,
+    ChildStarted,
     Compacted,
     CompactionFailed,
     CompactionUndone,
@@ -272,6 +274,10 @@ def describe_notice(event: Event) -> str | None:
             asked = "handover " if asked_by(event) else ""
             by = "you" if event.by == BY else one_line(event.by)
             return f"[{asked}{'allowed' if event.allowed else 'denied'} by {by}{reason}]"
+        case ChildStarted() if event.background:
+            return f"[sub-agent {event.child_id} started in the background: {one_line(event.title)}]"
+        case ChildEnded():
+            return f"[sub-agent {event.child_id} has ended, {event.outcome}: {one_line(event.title)}]"
         case Ended():
             return f"[session ended: {describe_end(event.reason)}]"
         case Reopened():

@@ -1,0 +1,110 @@
+-- name: add
+INSERT INTO delegation (child_id, parent_id, turn_id, call_id, task_turn, title, delivery, started_at, deadline_at)
+VALUES (:session, :parent, :turn, :call, :task_turn, :title, :delivery, :at, :deadline_at);
+
+-- name: get
+SELECT child_id, parent_id, turn_id, call_id, task_turn, title, delivery, started_at, deadline_at, stop_reason, ended_at,
+  outcome, reason, reply, delivered_at
+FROM delegation WHERE child_id = :child;
+
+-- name: get_locked
+-- Like `get`, for a transaction that ends the child: it names the parent, so that both sessions are locked.
+SELECT child_id, parent_id, turn_id, call_id, task_turn, title, delivery, started_at, deadline_at, stop_reason, ended_at,
+  outcome, reason, reply, delivered_at
+FROM delegation WHERE child_id = :session AND parent_id = :parent;
+
+-- name: get_by_call
+SELECT child_id, parent_id, turn_id, call_id, task_turn, title, delivery, started_at, deadline_at, stop_reason, ended_at,
+  outcome, reason, reply, delivered_at
+FROM delegation WHERE parent_id = :parent AND turn_id = :turn AND call_id = :call;
+
+-- name: list_by_parent
+-- The children of a session, oldest first.
+SELECT child_id, parent_id, turn_id, call_id, task_turn, title, delivery, started_at, deadline_at, stop_reason, ended_at,
+  outcome, reason, reply, delivered_at
+FROM delegation WHERE parent_id = :parent ORDER BY started_at, child_id;
+
+-- name: list_children_between
+-- The children of the sessions that were last used between two times, oldest first.
+SELECT delegation.parent_id, delegation.child_id
+FROM delegation JOIN session ON session.id = delegation.parent_id
+WHERE session.updated_at >= :first AND session.updated_at <= :last
+ORDER BY delegation.started_at, delegation.child_id;
+
+-- name: list_to_stop
+-- Running children that were asked to stop, or have exceeded their time limit.
+SELECT child_id, parent_id, turn_id, call_id, task_turn, title, delivery, started_at, deadline_at, stop_reason, ended_at,
+  outcome, reason, reply, delivered_at
+FROM delegation WHERE ended_at IS NULL AND stop_reason <> ''
+UNION ALL
+SELECT child_id, parent_id, turn_id, call_id, task_turn, title, delivery, started_at, deadline_at, stop_reason, ended_at,
+  outcome, reason, reply, delivered_at
+FROM delegation WHERE ended_at IS NULL AND stop_reason = '' AND deadline_at <= :at
+ORDER BY 1;
+
+-- name: get_next_deadline
+SELECT min(deadline_at) FROM delegation WHERE ended_at IS NULL;
+
+-- name: count_running
+SELECT count(*) FROM delegation WHERE parent_id = :parent AND ended_at IS NULL;
+
+-- name: list_running_modes
+-- The running children of a session with their permission modes.
+SELECT delegation.child_id, session.mode
+FROM delegation JOIN session ON session.id = delegation.child_id
+WHERE delegation.parent_id = :parent AND delegation.ended_at IS NULL
+ORDER BY delegation.child_id;
+
+-- name: request_stop
+-- Asks a child to stop; the first reason stays.
+UPDATE delegation SET stop_reason = :reason
+WHERE child_id = :session AND ended_at IS NULL AND stop_reason = '';
+
+-- name: request_stop_all
+-- Asks all running children of a session to stop; the first reason stays.
+UPDATE delegation SET stop_reason = :reason
+WHERE parent_id = :parent AND ended_at IS NULL AND stop_reason = '';
+
+-- name: set_delivery
+UPDATE delegation SET delivery = :delivery WHERE child_id = :child;
+
+-- name: end
+-- Records the end of a child, once.
+UPDATE delegation SET ended_at = :at, outcome = :outcome, reason = :reason, reply = :reply
+WHERE child_id = :session AND ended_at IS NULL
+RETURNING child_id;
+
+-- name: deliver
+-- Records that the parent has got the completion. The text is in its log from then on.
+UPDATE delegation SET delivered_at = :at, reply = '' WHERE child_id = :child AND delivered_at IS NULL;
+
+-- name: get_parent
+-- When the parent ended and when it was moved to the trash. No row: it was deleted.
+SELECT ended_at, trashed_at FROM session WHERE id = :parent;
+
+-- name: find_last_reply
+-- The newest reply of the child's model.
+SELECT body FROM event WHERE session_id = :session AND kind = 'model_said' ORDER BY seq DESC LIMIT 1;
+
+-- name: find_trash_reason
+-- The newest move of a session to the trash.
+SELECT body FROM event WHERE session_id = :session AND kind = 'trashed' ORDER BY seq DESC LIMIT 1;
+
+-- name: list_unclaimed_children
+-- Running children without a worker, whose parent is run by the worker :holder.
+SELECT delegation.child_id
+FROM delegation
+JOIN session AS child ON child.id = delegation.child_id
+JOIN session AS parent ON parent.id = delegation.parent_id
+WHERE delegation.ended_at IS NULL AND child.lease_worker IS NULL AND child.trashed_at IS NULL
+  AND parent.lease_worker = :holder
+ORDER BY delegation.child_id;
+
+-- name: list_unclaimed_parents
+-- Sessions with a completion in their queue and no worker, unless another worker than :holder has them open.
+SELECT DISTINCT session.id
+FROM input JOIN session ON session.id = input.session_id
+WHERE session.lease_worker IS NULL AND session.open_turn IS NULL AND session.trashed_at IS NULL AND input.body <> ''
+  AND EXISTS (SELECT 1 FROM delegation WHERE delegation.parent_id = session.id)
+  AND (session.owner_worker IS NULL OR session.owner_worker = :holder)
+ORDER BY session.id;
