@@ -18,7 +18,7 @@ from holdfast.model.message import Text, ToolCall, ToolResult, text_of
 from holdfast.model.provider import Delta, ModelReply, ModelRequest, TextDelta
 from holdfast.model.session import Session
 from holdfast.store.database import Database, Transaction
-from holdfast.store.repos import delegations, ownership, sessions
+from holdfast.store.repos import delegations, ownership, session_list, sessions
 from holdfast.tasks import running
 from holdfast.tools.delegate import DelegateTool
 from tests.engine.stage import Stage, set_up
@@ -64,7 +64,8 @@ class Family:
 
 
 def _has_work(tx: Transaction) -> bool:
-    return bool(ownership.list_unclaimed_input(tx))
+    at_work = [one for one in session_list.list_in_use(tx, 500) if one.lease_worker or one.summary.open_turn]
+    return bool(at_work or ownership.list_unclaimed_input(tx) or delegations.get_next_deadline(tx))
 
 
 def completions_in(log: Sequence[Event]) -> list[str]:
