@@ -36,7 +36,8 @@ SHARED = pytest.StashKey[Path]()
 SHARED_FOLDER = "PYTEST_SHARED_FOLDER"
 TESTS = Path(__file__).parent
 PROCESS_FOLDERS = [
-    TESTS / name for name in ("api", "broker", "cli/chat", "crash", "dashboard", "fleet", "live", "postgres", "torture")
+    TESTS / name
+    for name in ("adapters", "api", "broker", "cli/chat", "crash", "dashboard", "fleet", "live", "postgres", "torture")
 ]
 """Every test in these needs processes, so that the fast tier need not even import them."""
 NOT_FAST = ("process", "crash", "clients", "slow")

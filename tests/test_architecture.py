@@ -75,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wiring": WIRING | FACES,
     "library": WIRING,
     "cli": WIRING | {"library", "cron", "batch", "broker", "gateway", "torture"},
+    "adapters": WIRING,
     "__init__": {"library"},
     "__main__": {"cli"},
 }
@@ -115,6 +116,7 @@ CATCHES_EVERYTHING = {
     "gateway/chat_queues.py _run": "to the log; the next message of the chat starts its queue again",
     "gateway/live_preview.py _run": "to the log with its traceback: nothing depends on a preview",
     "gateway/gateway.py work": "to the state of the platform, and to the log with its traceback",
+    "adapters/shared_store.py _run": "to everybody who uses the store; raised again once it is open",
     "engine/scheduler.py _play": "to the caller whose turn it was, and to the log with its traceback",
 }
 """Functions that catch every exception without raising, and where they report it."""

@@ -286,9 +286,11 @@ def test_a_channel_changes_what_it_names_and_keeps_the_rest(home: Path) -> None:
 
     assert [(one.mode, one.idle_minutes, one.at_hour) for one in (found.default, *found.channels.values())] == [
         ("daily", 120, 4),
+        ("none", 120, 4),
         ("idle", 120, 4),
         ("daily", 5, 0),
     ]
+    assert found.of("framework:openai-agents:chat-1").mode == "none"
 
 
 def test_a_background_process_may_use_holdfast_itself(home: Path) -> None:

@@ -6,6 +6,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
 from typing import Any, Generic, TypeVar, overload
@@ -98,6 +99,11 @@ async def run_to_completion(work: "Work[T] | asyncio.Future[T]") -> T:
             task.exception()
         raise cancelled
     return task.result()
+
+
+def submit_to_loop(work: Work[T], loop: asyncio.AbstractEventLoop) -> Future[T]:
+    """Run the work on the event loop of another thread. The caller must wait for the result."""
+    return asyncio.run_coroutine_threadsafe(work, loop)
 
 
 async def wait_for_first(*futures: "asyncio.Future[Any]", seconds: float | None = None) -> None:

@@ -4,11 +4,12 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from typing import cast
 
 import pytest
 
 from holdfast.model.errors import ReadOnly, Unavailable
-from holdfast.store.database import Database, Transaction
+from holdfast.store.database import Database, ThreadedDatabase, Transaction
 from holdfast.store.repos import meta, workers
 from tests.contract.conftest import Spawn
 from tests.contract.store_urls import open_place
@@ -575,3 +576,45 @@ async def test_integers_are_returned_unchanged(database: Database, number: int) 
     await database.write(workers.register, "worker-1", "test", IDENTITY, version="1", at=number)
 
     assert (await database.read(workers.get, "worker-1")).started_at == number
+
+
+# work from other threads
+
+
+async def test_other_threads_write_and_read_without_waiting(database: Database) -> None:
+    threaded = cast("ThreadedDatabase", database)
+
+    def work() -> list[str | None]:
+        writes = [threaded.submit_write(put, f"thread-{number}", str(number)) for number in range(50)]
+        assert [one.result(TIMEOUT) for one in writes] == [str(number) for number in range(50)]
+        reads = [threaded.submit_read(meta.get, f"thread-{number}") for number in range(50)]
+        return [one.result(TIMEOUT) for one in reads]
+
+    assert await asyncio.to_thread(work) == [str(number) for number in range(50)]
+
+
+async def test_a_write_of_another_thread_that_raises_saves_nothing(database: Database) -> None:
+    threaded = cast("ThreadedDatabase", database)
+    failed = threaded.submit_write(put_and_raise, "raised")
+    done = threaded.submit_write(put, "after", "kept")
+
+    assert isinstance(await asyncio.to_thread(failed.exception, TIMEOUT), Stumbled)
+    assert await asyncio.to_thread(done.result, TIMEOUT) == "kept"
+    assert await database.read(meta.get, "raised") is None
+
+
+async def test_a_write_of_another_thread_notifies_listeners(database: Database) -> None:
+    async with aclosing(database.listen("told by a thread")) as topics:
+        await anext(topics)
+        cast("ThreadedDatabase", database).submit_write(put_and_notify, "noted", "told by a thread")
+        async with asyncio.timeout(TIMEOUT):
+            await anext(topics)
+
+
+async def test_a_closed_store_refuses_work_of_other_threads(database: Database) -> None:
+    await database.close()
+
+    with pytest.raises(Unavailable):
+        cast("ThreadedDatabase", database).submit_write(put, "late", "x")
+    with pytest.raises(Unavailable):
+        cast("ThreadedDatabase", database).submit_read(meta.get, "late")

@@ -28,6 +28,7 @@ from holdfast.model.event import (
     Imported,
     InputDropped,
     InputRefused,
+    ItemAdded,
     MessagePinned,
     MessageRemoved,
     MessageUnpinned,
@@ -393,6 +394,7 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     (PlanChanged(turn_id=TURN, call_id="c"), None, ""),
     (ModelCalled(purpose="title", model="openai:x"), None, ""),
     (BudgetRaised(amount=1.5, by="telegram:42"), "its budget was raised by $1.50", "by telegram:42"),
+    (ItemAdded(adapter="a", item="{}"), None, ""),
 ]
 
 

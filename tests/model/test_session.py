@@ -11,6 +11,7 @@ from holdfast.model.event import (
     Event,
     Forked,
     Imported,
+    ItemAdded,
     ModeChanged,
     ModelChanged,
     ModelSaid,
@@ -248,10 +249,11 @@ def test_messages_are_in_the_order_of_the_log() -> None:
 
 
 @given(events())
-def test_only_three_kinds_of_event_have_a_message(event: Event) -> None:
+def test_only_four_kinds_of_event_have_a_message(event: Event) -> None:
     carried = as_message(Entry(1, AT, event))
 
-    assert isinstance(carried, Message) == isinstance(event, UserSaid | ModelSaid | ToolEnded)
+    has_role = isinstance(event, ItemAdded) and event.role is not None
+    assert isinstance(carried, Message) == (has_role or isinstance(event, UserSaid | ModelSaid | ToolEnded))
 
 
 def test_the_visible_text_is_texts_and_results_only() -> None:

@@ -14,6 +14,7 @@ from holdfast.model.event import (
     Compacted,
     Ended,
     Imported,
+    ItemAdded,
     ModelChanged,
     ModelSaid,
     PlanChanged,
@@ -28,7 +29,8 @@ from holdfast.model.event import (
     TurnStarted,
     UserSaid,
 )
-from holdfast.model.message import File, Image, Part, Reasoning, Text, ToolCall
+from holdfast.model.framework.item import read_item
+from holdfast.model.message import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
 from holdfast.model.plan import PlanItem, progress
 from holdfast.model.text import counted
 from holdfast.model.turn import FORKED
@@ -103,6 +105,8 @@ class PageTranscript:
                 return [message]
             case ModelSaid():
                 return self._add_reply(entry, event)
+            case ItemAdded():
+                return self._add_framework_item(entry, event)
             case ToolStarted():
                 return self._update_call(event.turn_id, event.call_id, state="running")
             case ToolEnded():
@@ -141,6 +145,22 @@ class PageTranscript:
         calls = [part for part in event.parts if isinstance(part, ToolCall)]
         cards = [self._add_call(entry, event.turn_id, call, n) for n, call in enumerate(calls)]
         return [reply, *cards] if reply.blocks or not cards else cards
+
+    def _add_framework_item(self, entry: Entry, event: ItemAdded) -> list[PageItem]:
+        if not event.role:
+            return [self._make_item(entry, "note", label=f"Item of {event.adapter}", detail=event.text or event.key)]
+        parts = read_item(event.item, event.text)
+        found = [self._add_call(entry, "", one, n) for n, one in enumerate(parts) if isinstance(one, ToolCall)]
+        for card in found:
+            card.state = ""
+        for result in (one for one in parts if isinstance(one, ToolResult)):
+            card = self._calls.get(("", result.call_id)) or self._make_item(entry, "call", label=result.call_id)
+            card.state, card.result_seq = result.outcome, entry.seq
+            card.blocks = _to_blocks(result.parts, entry.seq, MAX_OUTPUT)
+            found.append(card)
+        kind = "user" if event.role == "user" else "model"
+        message = self._make_item(entry, kind, blocks=_to_blocks(parts, entry.seq))
+        return [message, *found] if message.blocks or not found else found
 
     def _add_call(self, entry: Entry, turn_id: str, call: ToolCall, number: int) -> PageItem:
         card = PageItem(f"c{entry.seq}-{number}", "call", entry.seq, entry.at, label=call.name, state="asked")

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.model.approval import Proposal, Scope
-from holdfast.model.message import Content, Outcome, Part
+from holdfast.model.message import Content, Outcome, Part, Role
 from holdfast.model.mode import DEFAULT_MODE, Mode
 from holdfast.model.plan import PlanItem
 
@@ -570,6 +570,22 @@ class PlanChanged(_Fact, frozen=True):
     items: tuple[PlanItem, ...] = ()
 
 
+class ItemAdded(_Fact, frozen=True):
+    """An item of another agent framework, whose session layer Holdfast is: a message, a tool call, a state or a checkpoint.
+
+    `item` is the framework's own JSON, as text, with every field that the framework wrote.
+    """
+
+    adapter: str
+    item: str
+    role: Role | None = None
+    """Who said it; None if it is no message."""
+    key: str = ""
+    """The item's own id in its framework. A session holds each key once."""
+    text: str = ""
+    """The readable text, if it cannot be read from the item."""
+
+
 class Trashed(_Fact, frozen=True):
     reason: str = ""
 
@@ -632,6 +648,7 @@ Event = (
     | MessageRemoved
     | MetadataChanged
     | PlanChanged
+    | ItemAdded
 )
 
 KINDS: dict[str, type[Event]] = {
@@ -688,6 +705,7 @@ KINDS: dict[str, type[Event]] = {
     "message_removed": MessageRemoved,
     "metadata_changed": MetadataChanged,
     "plan_changed": PlanChanged,
+    "item_added": ItemAdded,
 }
 KIND_OF: dict[type[Event], str] = {cls: kind for kind, cls in KINDS.items()}
 

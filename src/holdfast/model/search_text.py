@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from holdfast.model.event import Compacted, Event, ModelSaid, SessionOpened, Titled, ToolEnded, UserSaid
+from holdfast.model.event import Compacted, Event, ItemAdded, ModelSaid, SessionOpened, Titled, ToolEnded, UserSaid
+from holdfast.model.framework.item import read_item
 from holdfast.model.message import File, Part, Reasoning, ToolCall, text_of
 
 
@@ -15,6 +16,8 @@ def searchable(event: Event) -> str:
     match event:
         case UserSaid() | ModelSaid() | ToolEnded():
             return "\n".join(piece for piece in _pieces(event.parts) if piece)
+        case ItemAdded() if event.role:
+            return "\n".join(piece for piece in _pieces(read_item(event.item, event.text)) if piece)
         case SessionOpened() | Titled():
             return event.title or ""
         case Compacted():

@@ -18,6 +18,7 @@ from holdfast.model.event import (
     Event,
     Forked,
     Imported,
+    ItemAdded,
     ModeChanged,
     ModelCalled,
     ModelChanged,
@@ -37,11 +38,12 @@ from holdfast.model.event import (
     Usage,
     UserSaid,
 )
-from holdfast.model.message import Message, ToolResult, typed_text
+from holdfast.model.framework.item import read_item
+from holdfast.model.message import Message, ToolResult, text_of, typed_text
 from holdfast.model.mode import DEFAULT_MODE, Mode
 
 State = Literal["running", "asking", "waiting", "interrupted", "quarantined", "ended"]
-ACTIVE = (SessionOpened, UserSaid, ModelSaid, ToolEnded, ChildEnded, Reopened, Forked)
+ACTIVE = (SessionOpened, UserSaid, ModelSaid, ToolEnded, ChildEnded, Reopened, Forked, ItemAdded)
 """Events that count as activity for resets."""
 PREVIEW_LENGTH = 120
 MOST = 2**63 - 1
@@ -151,6 +153,8 @@ def _changes(summary: SessionSummary, event: Event, at: int) -> dict[str, object
             }
         case ToolEnded():
             return {"message_count": summary.message_count + 1}
+        case ItemAdded():
+            return _item_added(summary, event)
         case TurnStarted():
             return {"turn_count": summary.turn_count + 1, "open_turn": event.turn_id, "quarantined": None}
         case TurnEnded():
@@ -195,6 +199,15 @@ def _changes(summary: SessionSummary, event: Event, at: int) -> dict[str, object
             return _forked(summary, event, at)
         case _:
             return {}
+
+
+def _item_added(summary: SessionSummary, event: ItemAdded) -> dict[str, object]:
+    if not event.role:
+        return {}
+    first = summary.preview
+    if not first and event.role == "user":
+        first = preview(text_of(read_item(event.item, event.text)))
+    return {"message_count": summary.message_count + 1, "preview": first}
 
 
 def _spent(summary: SessionSummary, usage: Usage) -> dict[str, object]:
@@ -274,6 +287,8 @@ def as_message(entry: Entry) -> Message | None:
         case ToolEnded():
             result = ToolResult(event.call_id, event.parts, event.outcome)
             return Message(entry.seq, "tool", (result,), entry.at, turn_id=event.turn_id)
+        case ItemAdded() if event.role:
+            return Message(entry.seq, event.role, read_item(event.item, event.text), entry.at)
         case _:
             return None
 

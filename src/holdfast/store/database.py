@@ -1,6 +1,7 @@
 """The database port: runs functions inside transactions."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
@@ -65,3 +66,17 @@ class Database(Protocol):
 
     async def close(self) -> None:
         """Finish pending writes, refuse new ones, and close the files. May be called twice."""
+
+
+class ThreadedDatabase(Database, Protocol):
+    """A database that takes work from any thread; both drivers are one."""
+
+    def submit_write(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        """Like `write`, from any thread and without waiting. Do not cancel the future: the write may happen all the same."""
+
+    def submit_read(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        """Like `read`, from any thread and without waiting."""

@@ -35,6 +35,7 @@ from holdfast.engine.turn.model_call import ModelCallSettings
 from holdfast.model.delegation import delegation_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import Event
+from holdfast.model.framework.item import CHANNEL
 from holdfast.model.ids import WORKER, Ids
 from holdfast.model.price import Price, to_nano
 from holdfast.model.secret_names import without_secrets
@@ -375,7 +376,9 @@ def reset_policies(settings: Settings, tz: str) -> ResetPolicies:
             zone,
         )
 
-    return ResetPolicies(policy(ResetRule()), {name: policy(rule) for name, rule in every.channels.items()})
+    frameworks = policy(ResetRule(mode="none"))  # another framework's session never becomes empty by itself
+    channels = {name: policy(rule) for name, rule in every.channels.items()}
+    return ResetPolicies(policy(ResetRule()), {CHANNEL: frameworks} | channels)
 
 
 def janitor_settings(settings: Settings) -> JanitorSettings:

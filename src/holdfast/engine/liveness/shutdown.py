@@ -40,10 +40,10 @@ class Shutdown:
     async def record(self, reason: str) -> None:
         """Record that this worker has released everything and shut down."""
         at = self._services.clock.now()
-        await self._services.database.write(_record, self._services.worker_id, f"{CLOSED}: {reason}", at=at)
+        await self._services.database.write(record_shutdown, self._services.worker_id, f"{CLOSED}: {reason}", at=at)
 
 
-def _record(tx: Transaction, worker_id: str, reason: str, *, at: int) -> None:
+def record_shutdown(tx: Transaction, worker_id: str, reason: str, *, at: int) -> None:
     """A worker that has released everything leaves nothing for a sweep."""
     workers.mark_dead(tx, worker_id, reason, at=at)
     workers.mark_cleared(tx, worker_id, at=at)

@@ -1,6 +1,7 @@
 """A write that waits for one of the writing threads of a PostgreSQL store."""
 
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from types import CodeType
 from typing import Any
 
@@ -14,7 +15,11 @@ class PostgresWriteJob:
     __slots__ = ("answer", "code", "error", "is_solitary", "result", "runs_alone", "ticket", "topics", "work")
 
     def __init__(
-        self, function: object, work: Callable[[Transaction], object], ticket: int, answer: PromptFuture[Any]
+        self,
+        function: object,
+        work: Callable[[Transaction], object],
+        ticket: int,
+        answer: PromptFuture[Any] | Future[Any],
     ) -> None:
         """`function` is what the caller passed to `write`, and `work` the same with its arguments."""
         self.code: CodeType | None = getattr(function, "__code__", None)

@@ -2,8 +2,19 @@
 
 from typing import cast
 
+import msgspec
+
 from holdfast.model.errors import Conflict
 from holdfast.store.database import Transaction
+
+
+class ChannelSession(msgspec.Struct, frozen=True):
+    """A channel, its current session, the number of the session's last event and the time of that."""
+
+    channel: str
+    session_id: str
+    seq: int
+    updated_at: int
 
 
 def add(tx: Transaction, alias: str, session_id: str, *, at: int) -> None:
@@ -36,3 +47,9 @@ def get_channel_session(tx: Transaction, channel: str) -> str | None:
     """The id of the channel's current session."""
     row = tx.one("aliases.get_channel_session", channel=channel)
     return None if row is None else cast("str", row[0])
+
+
+def list_channels(tx: Transaction, prefix: str) -> list[ChannelSession]:
+    """The current sessions of all channels whose names begin with the prefix, without those in the trash."""
+    after = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    return [ChannelSession(*row) for row in tx.all("aliases.list_channels", prefix=prefix, after=after)]  # type: ignore[arg-type] # the schema checks the types

@@ -23,6 +23,7 @@ from holdfast.model.event import (
     Trashed,
     Unpinned,
 )
+from holdfast.model.framework.item import CHANNEL
 from holdfast.model.ids import SESSION, SHORTEST_PREFIX
 from holdfast.model.mode import Mode
 from holdfast.model.session import Session, as_message, title_line
@@ -91,15 +92,15 @@ def take(tx: Transaction, session_id: str, worker_id: str) -> TakenSession:
 
 
 def resolve(tx: Transaction, ref: str, *, trashed: bool = False) -> ResolvedRef:
-    """The session of a reference: an id, an alias, an exact title or the beginning of an id.
+    """The session of a reference: an id, an alias, a framework's name for it, an exact title or the beginning of an id.
 
     If several sessions have the title, the one used last is returned, and `others` counts the rest. Sessions in the trash are
     found only by full id or alias, and only if `trashed` is set. Raises NotFound, or Ambiguous with the candidates.
     """
-    if not _is_text(ref):
+    if not is_storable(ref):
         raise NotFound(f"no session has the id, alias or title {ref!r}")
     row = tx.one("sessions.get", id=ref)
-    alias = aliases.find(tx, ref) if row is None else None
+    alias = aliases.find(tx, ref) or aliases.get_channel_session(tx, f"{CHANNEL}:{ref}") if row is None else None
     if row is None and alias is None:
         return _resolve_loosely(tx, ref)
     session = log.session_from_row(row) if row is not None else get(tx, cast("str", alias))
@@ -108,8 +109,8 @@ def resolve(tx: Transaction, ref: str, *, trashed: bool = False) -> ResolvedRef:
     return ResolvedRef(session, "id" if row is not None else "alias")
 
 
-def _is_text(ref: str) -> bool:
-    """Whether it is valid text: a command line may contain other bytes."""
+def is_storable(ref: str) -> bool:
+    """Whether it is text that a store can hold: a command line may contain other bytes."""
     return "\0" not in ref and ref.encode("utf-8", "replace").decode("utf-8") == ref
 
 

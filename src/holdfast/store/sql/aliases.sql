@@ -22,3 +22,10 @@ ON CONFLICT (channel) DO UPDATE SET session_id = excluded.session_id, at = exclu
 -- name: get_channel_session
 -- The current session of a channel.
 SELECT session_id FROM channel WHERE channel = :channel;
+
+-- name: list_channels
+-- The current sessions of the channels whose names have a prefix, without those in the trash.
+SELECT channel.channel, session.id, session.seq, session.updated_at
+FROM channel JOIN session ON session.id = channel.session_id
+WHERE channel.channel >= :prefix AND channel.channel < :after AND session.trashed_at IS NULL
+ORDER BY channel.channel;

@@ -53,7 +53,9 @@ class SqliteDatabase:
         self._closed = False
         self._listeners = TopicListeners()
         self._connections: list[apsw.Connection] = []
-        self._writer = Writer(path, self._loop, self._answer, busy_seconds=busy_seconds)
+        self._writer = Writer(
+            path, self._loop, self._answer, has_listener=self._listeners.__contains__, busy_seconds=busy_seconds
+        )
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-read")
         try:
             self._poll_connection = self._connect()
@@ -70,13 +72,25 @@ class SqliteDatabase:
             return await answer
 
     def write_from_thread(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        self._refuse_when_closed()
-        answer: Future[T] = Future()
-        self._writer.put(WriteJob(lambda tx: work(tx, *args, **kwargs), answer))
+        answer = self.submit_write(work, *args, **kwargs)
         try:
             return answer.result(self._busy_seconds * 2)
         except TimeoutError as e:
             raise Unavailable(f"the store {self.path} has not answered for {self._busy_seconds * 2:.0f} s") from e
+
+    def submit_write(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        self._refuse_when_closed()
+        answer: Future[T] = Future()
+        self._writer.put(WriteJob(lambda tx: work(tx, *args, **kwargs), answer))
+        return answer
+
+    def submit_read(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        self._refuse_when_closed()
+        return self._readers.submit(self._read, lambda tx: work(tx, *args, **kwargs))
 
     async def read(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._refuse_when_closed()

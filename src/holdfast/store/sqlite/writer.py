@@ -72,9 +72,11 @@ class Writer:
         loop: asyncio.AbstractEventLoop,
         answer: Callable[[Sequence[WriteJob]], None],
         *,
+        has_listener: Callable[[str], bool],
         busy_seconds: float,
     ) -> None:
         self._path = path
+        self._has_listener = has_listener
         self._loop = loop
         self._answer = answer
         self._busy_seconds = busy_seconds
@@ -122,11 +124,19 @@ class Writer:
             _fail(batch, IoFailed(f"{self._path}: treat the write as not saved ({e}); try again"))
         finally:  # every caller gets an answer, whatever happens to the writer
             self._answer_threads(batch)
-            self._loop.call_soon_threadsafe(self._answer, batch)
+            if self._is_awaited(batch):
+                self._loop.call_soon_threadsafe(self._answer, batch)
         try:
             self._keep_wal_small()
         except (apsw.Error, OSError):
             log.exception("the checkpoint of %s failed; it is retried after the next write", self._path)
+
+    def _is_awaited(self, batch: Sequence[WriteJob]) -> bool:
+        """Whether the event loop must be woken: not if threads have all the answers and nobody listens to the topics."""
+        return any(
+            not job.committed or not isinstance(job.answer, Future) or any(map(self._has_listener, job.topics))
+            for job in batch
+        )
 
     def _refuse_the_rest(self) -> None:
         """Fail the jobs that are still queued when the writer ends, so that no caller waits forever."""

@@ -1,0 +1,60 @@
+"""State that is derived from the items of one session, kept in memory and brought up to date from the log at each use."""
+
+from typing import cast
+
+from holdfast.model.entry import decode
+from holdfast.model.event import KIND_OF, ItemAdded
+from holdfast.store.database import Transaction
+from holdfast.store.repos import log
+from holdfast.store.repos.log import LogHead
+
+ITEM = KIND_OF[ItemAdded]
+
+
+class LogFold:
+    """Reads only what was added since the last call. Not thread-safe.
+
+    It starts again if the events that it has read are no longer in the log: they were of a write that was rolled back.
+    """
+
+    def __init__(self) -> None:
+        self._head = LogHead("", 0, "")
+
+    def catch_up(self, tx: Transaction, session_id: str) -> None:
+        """Apply every event of the log that was not applied before, including those of this transaction. Raises Corrupt."""
+        if session_id != self._head.session_id:
+            self._start(session_id)
+        rows = log.read_verified_rows(tx, session_id, first=max(1, self._head.seq))
+        if self._head.seq and (not rows or rows[0][3] != self._head.hash):
+            self._start(session_id)
+            rows = log.read_verified_rows(tx, session_id)
+        for seq, kind, _, hash_, body in rows:
+            if seq > self._head.seq:
+                if kind == ITEM:
+                    self.apply(seq, cast("ItemAdded", decode(kind, body)))
+                self._head = LogHead(session_id, seq, hash_)
+
+    def _start(self, session_id: str) -> None:
+        self._head = LogHead(session_id, 0, "")
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+    def apply(self, seq: int, event: ItemAdded) -> None:
+        """Apply one item."""
+
+
+class KeyIndex(LogFold):
+    """Which keys the items of a session have, and in which event."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seqs: dict[str, int] = {}
+
+    def clear(self) -> None:
+        self.seqs.clear()
+
+    def apply(self, seq: int, event: ItemAdded) -> None:
+        if event.key:
+            self.seqs.setdefault(event.key, seq)
