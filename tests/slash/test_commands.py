@@ -169,7 +169,7 @@ async def test_recall_and_show_read_the_log(context: TestContext) -> None:
     assert "[3] you" in context.last
     assert "[4] agent" in context.last
     await run(context, "/recall lighthouse")
-    assert f"{context.session_id} [3]" in context.last
+    assert str(context.session_id) in context.last and "    [3] " in context.last
     await run(context, "/recall submarine")
     assert context.last == "No matches."
     await run(context, "/show 1")

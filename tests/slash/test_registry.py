@@ -77,7 +77,7 @@ def test_every_command_is_documented_with_its_usage_and_no_other_is() -> None:
 
 
 async def test_every_command_is_completed(context: TestContext) -> None:
-    completer = ChatCompleter(context.stage.database, context.workdir)
+    completer = ChatCompleter(context.stage.database, context.workdir, context.settings.home)
     for name in BY_NAME:
         document = Document(f"/{name[:2]}")
         offered = [one.text async for one in completer.get_completions_async(document, CompleteEvent())]

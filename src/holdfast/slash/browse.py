@@ -1,7 +1,9 @@
 """Slash commands that read: lists, messages, search and export."""
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.clock import format_local_time
 from holdfast.interop.export import html_markdown
@@ -17,10 +19,17 @@ from holdfast.store.database import Transaction
 from holdfast.store.repos import log, session_list
 from holdfast.store.repos import sessions as store
 
+if TYPE_CHECKING:
+    from holdfast.store.search.index import SearchHit
+
 LISTED = 20
 HISTORY_MESSAGES = 50
 """Messages that /history shows by default."""
 MAX_HITS = 20
+SEARCHED_HITS = 100
+"""The hits in all sessions that are looked at, so that one session does not hide the others."""
+HITS_PER_SESSION = 3
+"""The hits shown of each session, if all sessions are searched."""
 FORMATS = ("md", "html", "jsonl")
 RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
@@ -88,16 +97,24 @@ async def _search(context: CommandContext, query: str, session_id: str | None) -
 
     index = await context.search_index()
     await index.catch_up()
-    hits = await index.search(query, limit=MAX_HITS, scope=SearchScope(session_id=session_id))
+    limit = MAX_HITS if session_id is not None else SEARCHED_HITS
+    hits = await index.search(query, limit=limit, scope=SearchScope(session_id=session_id))
     if not hits:
         context.show("No matches.")
         return
     titles = await context.engine.services.database.read(store.get_titles, {hit.session_id for hit in hits})
-    lines = [
-        f"{hit.session_id} [{hit.seq}] {format_local_time(hit.at)}  {one_line(titles[hit.session_id] or '')}\n    {one_line(hit.snippet)}"
-        for hit in hits
-    ]
-    context.show("\n".join(lines))
+    context.show("\n".join(_hit_lines(hits, titles, HITS_PER_SESSION if session_id is None else MAX_HITS)))
+
+
+def _hit_lines(hits: Sequence["SearchHit"], titles: Mapping[str, str | None], most: int) -> Iterator[str]:
+    """The hits by session, the session with the newest hit first; of each session the newest few."""
+    for session_id in dict.fromkeys(hit.session_id for hit in hits):
+        found = [hit for hit in hits if hit.session_id == session_id]
+        yield f"{session_id}  {one_line(titles[session_id] or '')}".rstrip()
+        for hit in found[:most]:
+            yield f"    [{hit.seq}] {format_local_time(hit.at)}  {one_line(hit.snippet)}"
+        if len(found) > most:
+            yield f"    … {len(found) - most} more in this session"
 
 
 async def export(context: CommandContext, rest: str) -> None:

@@ -23,6 +23,8 @@ class CommandChoice(msgspec.Struct, frozen=True):
 
     value: str
     label: str
+    tags: tuple[str, ...] = ()
+    """Groups of options; a picker can show one group only."""
 
 
 class RunningProcess(msgspec.Struct, frozen=True):

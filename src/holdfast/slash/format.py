@@ -8,6 +8,10 @@ from holdfast.model.sanitize import one_line, visible
 from holdfast.model.session import Session
 from holdfast.model.text import parse_decimal
 
+MICROSECONDS = 1_000_000
+HOUR, DAY = 3600, 86_400
+UNITS = (("min", 60, HOUR), ("h", HOUR, DAY), ("d", DAY, 31 * DAY))
+"""Units of a relative time, with their size and the number of seconds up to which they are used."""
 ROLE_NAMES = {"user": "you", "assistant": "agent", "tool": "tool"}
 END_REASONS = {
     "cli_close": "closed",
@@ -43,6 +47,17 @@ def session_line(session: Session) -> str:
     return (
         f"{session.id}  {format_local_time(summary.updated_at)}  {summary.message_count:>4} messages  {state}  {name}"
     )
+
+
+def relative_time(at: int, now: int) -> str:
+    """How long ago, in the largest unit: `5 min ago`; for more than a month the date."""
+    seconds = max(now - at, 0) // MICROSECONDS
+    if seconds < 60:
+        return "just now"
+    for unit, size, limit in UNITS:
+        if seconds < limit:
+            return f"{seconds // size} {unit} ago"
+    return format_local_time(at).partition(" ")[0]
 
 
 def message_lines(said: Message) -> str:

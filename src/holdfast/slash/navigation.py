@@ -7,12 +7,11 @@ from holdfast.engine.reset.reset import Leaving
 from holdfast.model.errors import Invalid
 from holdfast.model.session import Session, messages, standing
 from holdfast.model.text import counted
+from holdfast.slash import session_choices
 from holdfast.slash.context import CommandChoice, CommandContext, RunningProcess, require_session
-from holdfast.slash.format import message_lines, parse_number, session_line
-from holdfast.store.repos import session_list, sessions, workers
+from holdfast.slash.format import message_lines, parse_number
+from holdfast.store.repos import sessions, workers
 
-OFFERED = 500
-"""Sessions in the picker, most recent first. Older ones can be found with /search."""
 PREVIEWED = 6
 PROCESS_ACTIONS: dict[str, Leaving] = {"stop": "stop", "keep": "keep", "move": "hand_over"}
 PROCESS_CHOICES = {
@@ -83,10 +82,9 @@ async def resume(context: CommandContext, rest: str) -> None:
 
 
 async def _chosen(context: CommandContext) -> str | None:
-    page = await context.engine.services.database.read(
-        session_list.list_page, session_list.SessionFilters(), limit=OFFERED
+    offered = await context.engine.services.database.read(
+        session_choices.load, context.workdir, context.engine.services.clock.now(), current=context.session_id
     )
-    offered = [CommandChoice(one.id, session_line(one)) for one in page.sessions if one.id != context.session_id]
     if not offered:
         context.show("There are no other sessions.")
         return None

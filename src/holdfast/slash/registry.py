@@ -2,12 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.slash import agents, browse, cost, navigation, questions, queued, session_info, turn_control
+from holdfast.model.message import Text
+from holdfast.slash import agents, browse, cost, custom, navigation, questions, queued, session_info, turn_control
 from holdfast.slash.context import CommandContext
 
 Handler = Callable[[CommandContext, str], Awaitable[None]]
@@ -31,13 +32,20 @@ class SlashCommand(msgspec.Struct, frozen=True):
 
 async def _help(context: CommandContext, rest: str) -> None:
     """List the commands, or explain one."""
+    own = custom.load(context.settings.home, context.workdir)
     if rest:
-        command = find(rest.lstrip("/").lower())
+        name = rest.lstrip("/").lower()
+        if name not in BY_NAME and name in own:
+            context.show(f"{f'/{name} {own[name].usage}'.strip()}: {own[name].help}")
+            return
+        command = find(name, own)
         also = f" (also {', '.join('/' + alias for alias in command.aliases)})" if command.aliases else ""
         context.show(f"{f'/{command.name} {command.usage}'.strip()}{also}: {command.help}")
         return
     width = max(len(f"{command.name} {command.usage}") for command in COMMANDS) + 2
     lines = [f"/{f'{command.name} {command.usage}':<{width}} {command.help}" for command in COMMANDS]
+    mine = [command for name, command in own.items() if name not in BY_NAME]
+    lines += [f"/{f'{command.name} {command.usage}':<{width}} {command.help}" for command in mine]
     context.show("\n".join(lines))
 
 
@@ -120,13 +128,14 @@ def parse(line: str) -> tuple[str, str] | None:
     return None if found is None else (found[1].lower(), (found[2] or "").strip())
 
 
-def find(name: str) -> SlashCommand:
-    """Find a command by name. Raises Invalid with the nearest names."""
+def find(name: str, own: Iterable[str] = ()) -> SlashCommand:
+    """Find a command by name. Raises Invalid with the nearest names, the user's own commands included."""
     command = BY_NAME.get(name)
     if command is not None:
         return command
-    similar = difflib.get_close_matches(name, BY_NAME, NEAREST, 0.5)
-    similar += [one for one in BY_NAME if one.startswith(name) and one not in similar]
+    known = [*BY_NAME, *own]
+    similar = difflib.get_close_matches(name, known, NEAREST, 0.5)
+    similar += [one for one in known if one.startswith(name) and one not in similar]
     hint = (
         f"did you mean {' or '.join('/' + one for one in similar[:NEAREST])}?"
         if similar
@@ -141,7 +150,11 @@ async def run(context: CommandContext, line: str) -> bool:
     if typed is None:
         return False
     try:
-        command = find(typed[0])
+        own = custom.load(context.settings.home, context.workdir) if typed[0] not in BY_NAME else {}
+        if typed[0] in own:
+            await context.say((Text(own[typed[0]].expand(typed[1])),))
+            return True
+        command = find(typed[0], own)
         if typed[1] and not command.usage and command.name not in IGNORES_ARGUMENTS:
             raise Invalid(f"/{command.name} takes no arguments; got {typed[1]!r}")
         await command.handler(context, typed[1])

@@ -12,13 +12,16 @@ from holdfast.model.price import format_money
 from holdfast.model.sanitize import visible
 from holdfast.model.text import counted
 from holdfast.process_lookup import current_identity
-from holdfast.slash.context import CommandContext, require_session
+from holdfast.settings import DEFAULT_MODELS
+from holdfast.slash.context import CommandChoice, CommandContext, require_session
 from holdfast.slash.cost import cost_text
 from holdfast.slash.format import decision_line
 from holdfast.store.database import Transaction
-from holdfast.store.repos import sessions
+from holdfast.store.repos import session_list, sessions
 from holdfast.store.repos.input_queue import Mode
 
+MODELS_FROM = 100
+"""The sessions used last, whose models are offered."""
 BUSY_MODES = tuple(mode for mode in get_args(Mode) if mode != "stop")
 BUSY_HELP = {
     "queue": "is sent when the turn has ended",
@@ -99,14 +102,32 @@ async def model(context: CommandContext, rest: str) -> None:
     current = ""
     if context.session_id is not None:
         current = (await context.engine.services.database.read(sessions.get, context.session_id)).summary.model
+    shown = current or context.settings.model
     if not rest:
-        context.show(f"Model: {current or context.settings.model}. Change it with /model PROVIDER:NAME.")
+        rest = await _choose_model(context, shown) or ""
+    if not rest:
+        context.show(f"Model: {shown}. Change it with /model PROVIDER:NAME.")
     elif rest == current:
         context.show(f"The model is already {rest}.")
     elif await context.change_model(rest):
         context.confirm(f"Model changed to {rest}.")
     else:
         context.show(f"The running turn keeps {current}; later messages use {rest}.")
+
+
+async def _choose_model(context: CommandContext, current: str) -> str | None:
+    """Let the user choose among the models of the settings and of recent sessions."""
+    page = await context.engine.services.database.read(
+        session_list.list_page, session_list.SessionFilters(), limit=MODELS_FROM
+    )
+    settings = context.settings
+    with_key = [
+        DEFAULT_MODELS[name] for name, access in settings.models.items() if access.api_key and name in DEFAULT_MODELS
+    ]
+    used = [session.summary.model for session in page.sessions]
+    names = dict.fromkeys(filter(None, (current, settings.model, *settings.fallback_models, *with_key, *used)))
+    options = [CommandChoice(name, f"{name}{'  (current)' if name == current else ''}") for name in names]
+    return await context.choose(f"Model: {current}. Choose another, or type /model PROVIDER:NAME.", options)
 
 
 async def mode(context: CommandContext, rest: str) -> None:

@@ -16,7 +16,7 @@ from holdfast.cli.chat.context import TerminalChat, is_quit_word
 from holdfast.cli.chat.input.completion import ChatCompleter
 from holdfast.cli.chat.input.held_draft import HeldDraft
 from holdfast.cli.chat.input.history import FILE, InputHistory
-from holdfast.cli.chat.input.key_bindings import bindings
+from holdfast.cli.chat.input.key_bindings import KEY_HELP, bindings
 from holdfast.cli.chat.input.keyboard import copy_input
 from holdfast.cli.chat.input.paste import PasteBuffer
 from holdfast.cli.chat.output import banner
@@ -72,7 +72,7 @@ class ChatApp(TerminalChat):
         self._branch = GitBranch(self.workdir, time.monotonic)
         self._mode_lock = asyncio.Lock()
         self.buffer = Buffer(
-            completer=ChatCompleter(engine.services.database, self.workdir),
+            completer=ChatCompleter(engine.services.database, self.workdir, self.settings.home),
             history=InputHistory(self.settings.home / FILE),
             complete_while_typing=True,
             multiline=True,
@@ -230,6 +230,8 @@ class ChatApp(TerminalChat):
             self.screen.show("\n" + self._painter.indented("❯ ", text.strip(), mark_style="cyan", style="dim"))
             if command[0] == SLOW_COMMAND and self._slow_command is None:
                 self._slow_command = self.start(self._run(text))
+            elif command == ("help", "keys"):
+                self.show(KEY_HELP)
             else:
                 await registry.run(self, text)
         elif asked is not None and question_id == asked.id and await self._answer(asked, text.strip()):

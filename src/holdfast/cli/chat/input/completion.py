@@ -11,6 +11,7 @@ from prompt_toolkit.document import Document
 from holdfast.cli.chat.input.file_completion import complete_path
 from holdfast.model.mode import MODES
 from holdfast.model.sanitize import one_line
+from holdfast.slash import custom
 from holdfast.slash.browse import FORMATS
 from holdfast.slash.queued import ACTIONS
 from holdfast.slash.registry import BY_NAME, COMMANDS
@@ -24,7 +25,8 @@ OFFERED = 200
 
 
 class ChatCompleter(Completer):
-    def __init__(self, database: Database, workdir: Path) -> None:
+    def __init__(self, database: Database, workdir: Path, home: Path) -> None:
+        self._home = home
         self._database = database
         self._workdir = workdir
 
@@ -32,7 +34,7 @@ class ChatCompleter(Completer):
         """All completions except titles, which need the store."""
         text = document.text_before_cursor
         if (found := COMMAND.fullmatch(text)) is not None and "/" not in found[1]:
-            return list(_commands(found[1]))
+            return [*_commands(found[1]), *self._custom(found[1])]
         if (found := ARGUMENT.fullmatch(text)) is not None and found[1] in BY_NAME:
             choices = list(_choices(BY_NAME[found[1]].completes, found[2]))
             if choices:
@@ -49,6 +51,12 @@ class ChatCompleter(Completer):
             return
         for completion in await asyncio.to_thread(self.get_completions, document, complete_event):
             yield completion
+
+    def _custom(self, prefix: str) -> Iterator[Completion]:
+        """The user's own commands."""
+        for name, command in custom.load(self._home, self._workdir).items():
+            if name.startswith(prefix.lower()) and name not in BY_NAME:
+                yield Completion(f"/{name}", -len(prefix) - 1, display_meta=command.help)
 
     async def _sessions(self, typed: str) -> list[Completion]:
         """Sessions by title, or by id if they have none."""

@@ -14,6 +14,22 @@ from holdfast.cli.chat.input.paste import PasteBuffer
 from holdfast.cli.chat.input.pasted_path import image_mention
 from holdfast.slash.registry import BY_NAME
 
+KEY_HELP = """\
+Enter           send the message; during a turn it is queued
+Alt-Enter       start a new line (also Ctrl-J)
+Esc, Ctrl-C     interrupt the turn; Ctrl-C also clears the line
+Ctrl-D          quit, on an empty line
+Shift-Tab       change the permission mode
+Tab             complete a command, a title or a file
+@PATH           attach a file, an image or a directory
+!COMMAND        run a command; its output goes to the model with the next message
+!!COMMAND       run a command that the model does not see
+Up, Down        earlier input; with queued messages, Up takes back the newest one
+Ctrl-R          search earlier input
+Ctrl-X Ctrl-E   edit the message in your editor
+Ctrl-V          paste an image from the clipboard
+Ctrl-L, Ctrl-Z  clear the screen, suspend the chat"""
+
 
 class KeyActions(Protocol):
     """What the keys do."""

@@ -1,6 +1,7 @@
 """A full-screen picker: a list that is filtered while the user types, with a preview of the selected option."""
 
 import asyncio
+import unicodedata
 from collections.abc import Sequence
 
 from prompt_toolkit.application import Application
@@ -33,6 +34,9 @@ class Picker:
         self._options = options
         self._preview = preview
         self._texts: dict[str, str] = {}
+        self._groups = ["", *dict.fromkeys(tag for option in options for tag in option.tags)]
+        self._group = ""
+        """Show only options with this tag; empty for all."""
         self._selected_index = 0
         self._typed = Buffer(on_text_changed=self._narrow)
         self._tasks = Tasks()
@@ -53,8 +57,9 @@ class Picker:
             await self._tasks.close()
 
     def _matches(self) -> list[CommandChoice]:
-        words = self._typed.text.lower().split()
-        return [option for option in self._options if all(word in option.label.lower() for word in words)]
+        words = fold(self._typed.text).split()
+        shown = [option for option in self._options if not self._group or self._group in option.tags]
+        return [option for option in shown if all(word in fold(option.label) for word in words)]
 
     def _selected(self) -> CommandChoice | None:
         matches = self._matches()
@@ -72,7 +77,6 @@ class Picker:
             ]
         )
         asked = self._question
-        hint = "↑↓ select · Enter confirms · Esc cancels · type to filter"
         return HSplit(
             [
                 Window(FormattedTextControl("\n".join(asked)), height=len(asked), style="class:question"),
@@ -80,9 +84,13 @@ class Picker:
                 Window(FormattedTextControl(self._rows), wrap_lines=False),
                 Window(height=1, char="─", style="class:status"),
                 Window(FormattedTextControl(self._text), wrap_lines=True),
-                Window(FormattedTextControl(hint), height=1, style="class:status"),
+                Window(FormattedTextControl(self._hint), height=1, style="class:status"),
             ]
         )
+
+    def _hint(self) -> str:
+        group = f"Tab: {self._group or 'all'} · " if len(self._groups) > 1 else ""
+        return f"{group}↑↓ select · Enter confirms · Esc cancels · type to filter"
 
     def _rows(self) -> StyleAndTextTuples:
         size = self.app.output.get_size()
@@ -141,6 +149,13 @@ class Picker:
         def _(event: KeyPressEvent) -> None:
             move(10)
 
+        @keys.add(Keys.Tab)
+        def _(event: KeyPressEvent) -> None:
+            place = self._groups.index(self._group) + 1
+            self._group = self._groups[place % len(self._groups)]
+            self._selected_index = 0
+            self._read()
+
         @keys.add(Keys.Enter)
         def _(event: KeyPressEvent) -> None:
             selected = self._selected()
@@ -154,3 +169,8 @@ class Picker:
             event.app.exit(result=None)
 
         return keys
+
+
+def fold(text: str) -> str:
+    """The text without case and accents, for comparison."""
+    return "".join(c for c in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(c))

@@ -1,0 +1,34 @@
+"""The sessions that /resume offers: those of this directory first, each group most recent first."""
+
+from pathlib import Path
+
+from holdfast.model.event import SessionOpened
+from holdfast.model.sanitize import one_line
+from holdfast.model.session import Session
+from holdfast.slash.context import CommandChoice
+from holdfast.slash.format import describe_end, relative_time
+from holdfast.store.database import Transaction
+from holdfast.store.repos import log, session_list
+
+OFFERED = 500
+"""The most recently used sessions. Older ones can be found with /search."""
+HERE = "this directory"
+
+
+def load(tx: Transaction, workdir: Path, now: int, *, current: str | None) -> list[CommandChoice]:
+    """The options, each with its source and, for a session of the directory, `HERE` as tags."""
+    page = session_list.list_page(tx, session_list.SessionFilters(), limit=OFFERED)
+    choices = [_choice(tx, one, str(workdir), now) for one in page.sessions if one.id != current]
+    return sorted(choices, key=lambda choice: HERE not in choice.tags)
+
+
+def _choice(tx: Transaction, session: Session, workdir: str, now: int) -> CommandChoice:
+    summary = session.summary
+    opened = next((one.event for one in log.read(tx, session.id, first=1, last=1)), None)
+    is_here = isinstance(opened, SessionOpened) and opened.workdir == workdir
+    state = describe_end(summary.end_reason or "") if session.state == "ended" else session.state
+    name = one_line(summary.title or f"({summary.preview or 'no messages'})")
+    when = relative_time(summary.updated_at, now)
+    place = " · here" if is_here else ""
+    label = f"{name} · {when} · {summary.message_count} messages · {summary.source} · {state}{place} · {session.id}"
+    return CommandChoice(session.id, label, (HERE, summary.source) if is_here else (summary.source,))

@@ -1,0 +1,80 @@
+"""The pickers of the chat, the user's own commands, and the list of keys, in a real terminal."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.chat.input.picker import fold
+from tests.cli.chats import newest, said
+from tests.cli.conftest import Holdfast
+from tests.cli.terminal import DOWN, ENTER, ESCAPE, TAB, Terminal
+
+
+def test_the_session_list_shows_this_directory_first_and_can_be_filtered(
+    holdfast: Holdfast, home: Path, tmp_path: Path
+) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    for place, words in ((here, "Café at the harbour"), (elsewhere, "Buoys of the north")):
+        place.mkdir()
+        with Terminal(home, "chat", words, cwd=place) as chat:
+            chat.see(f"You said: {words}")
+            chat.leave()
+    with Terminal(home, "chat", "--resume", cwd=here, columns=120) as chat:
+        chat.see("▸ Café at the harbour · just now · 2 messages · chat · closed · here")
+        chat.see("Buoys of the north · just now")
+        chat.press(TAB)
+        chat.see("Tab: this directory")
+        chat.see_no("Buoys")
+        chat.press(TAB + TAB + "cafe")
+        chat.see("Tab: all")
+        chat.see_no("Buoys")
+        chat.press(ENTER)
+        chat.see("“Café at the harbour”: 2 messages, verified")
+        chat.leave()
+
+
+@pytest.mark.parametrize(("text", "folded"), [("Café ÉTÉ", "cafe ete"), ("naïve", "naive"), ("东京", "东京")])
+def test_filters_ignore_case_and_accents(text: str, folded: str) -> None:
+    assert fold(text) == folded
+
+
+def test_a_model_is_chosen_from_a_list(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text('fallback_models = ["scripted:tools"]\n')
+    with Terminal(home) as chat:
+        chat.ready().say("/model")
+        chat.see("▸ scripted:echo (current)")
+        chat.press(DOWN)
+        chat.see("▸ scripted:tools")
+        chat.press(ENTER)
+        chat.see("Model changed to scripted:tools.")
+        chat.say("/model")
+        chat.see("Choose another")
+        chat.press(ESCAPE)
+        chat.see("Change it with /model PROVIDER:NAME.")
+        chat.leave()
+
+
+def test_own_commands_are_completed_and_sent(holdfast: Holdfast, home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / ".holdfast" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "review.md").write_text("---\ndescription: review one file\n---\nPlease review $ARGUMENTS.")
+    with Terminal(home, cwd=tmp_path) as chat:
+        chat.ready().press("/rev" + TAB)
+        chat.see("review one file")
+        chat.press(" main.py" + ENTER)
+        chat.see("You said: Please review main.py.")
+        chat.leave()
+
+    assert said(newest(holdfast), "user") == ["Please review main.py."]
+
+
+def test_the_keys_are_listed_and_fit_into_a_narrow_terminal(home: Path) -> None:
+    with Terminal(home, columns=20) as chat:
+        chat.ready().say("/help keys")
+        chat.see("Ctrl-Z")
+        chat.say("Hello")
+        chat.see("You said: Hello")
+        chat.leave()
+
+    assert all(len(line) <= 20 for line in chat.text.split("\n"))
