@@ -1,5 +1,6 @@
 """A session's page in a real browser: its content, its actions and its live updates."""
 
+import json
 import re
 from pathlib import Path
 
@@ -523,3 +524,15 @@ def test_a_line_of_four_megabytes_breaks_nothing(page: Page, server: Server) -> 
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     raw = page.request.get(f"{server.url}/ui/s/{name}/raw/3")
     assert raw.headers["content-type"] == "text/plain; charset=utf-8" and len(raw.text()) == len(line)
+
+
+def test_sub_agents_are_shown_as_a_tree(page: Page, server: Server) -> None:
+    call = json.dumps({"task": "Count the words", "model": server.model("echo")})
+    parent = start(server, f"use tool delegate {call}", model=server.model("tools"))
+    page.goto(f"{server.url}/ui/s/{parent}")
+
+    expect(page.locator(".agents li")).to_have_text(re.compile("Count the words.*done", re.S))
+    page.click(".agents a")
+    expect(page.locator("#head .meta")).to_contain_text(f"Sub-agent of {parent}")
+    page.goto(server.url)
+    expect(page.locator(f"#row-{parent} + .row.child.depth-1")).to_contain_text("Count the words")

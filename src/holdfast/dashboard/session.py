@@ -17,11 +17,13 @@ from holdfast.dashboard.transcript import EMBEDDABLE, PageItem, PageTranscript
 from holdfast.engine import explain
 from holdfast.engine.explain import Explanation
 from holdfast.engine.process_port import list_running
+from holdfast.interop import session_tree
 from holdfast.interop.export import html_markdown
 from holdfast.interop.export.jsonl import export_lines
+from holdfast.interop.session_tree import TreeNode
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Invalid, NotFound
-from holdfast.model.event import ModelSaid, ToolEnded, UserSaid
+from holdfast.model.event import ChildEnded, ModelSaid, ToolEnded, UserSaid
 from holdfast.model.image_format import image_type
 from holdfast.model.message import Image, Text
 from holdfast.model.session import Session
@@ -89,8 +91,13 @@ async def load_details(context: DashboardContext, session: Session) -> dict[str,
         "queued": await load_queue(context, session.id),
         "processes": processes,
         "plan": await context.database.read(plans.current, session.id),
+        "children": await context.database.read(_read_children, session),
         "now": context.now,
     }
+
+
+def _read_children(tx: Transaction, session: Session) -> list[TreeNode]:
+    return session_tree.list_descendants(tx, [session])[1:]
 
 
 async def load_queue(context: DashboardContext, session_id: str) -> list[tuple[str, str]]:
@@ -99,7 +106,10 @@ async def load_queue(context: DashboardContext, session_id: str) -> list[tuple[s
 
 
 def _preview(item: Input) -> str:
-    """A queued message on one line."""
+    """A queued message on one line; for the result of a sub-agent, whose it is."""
+    ended = next((event for event in item.before if isinstance(event, ChildEnded)), None)
+    if ended is not None:
+        return f"Result of sub-agent {ended.title or ended.child_id}"
     parts = item.said.parts if item.said is not None else ()
     return " ".join(" ".join(part.text for part in parts if isinstance(part, Text)).split())
 

@@ -11,11 +11,13 @@ from starlette.responses import Response
 from holdfast.dashboard import templating
 from holdfast.dashboard.context import DashboardContext, get_context
 from holdfast.engine.stats import SessionStats, compute_stats
+from holdfast.interop import session_tree
+from holdfast.interop.session_tree import TreeNode
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.event import Source
 from holdfast.model.session import Session, State
 from holdfast.store.database import Transaction
-from holdfast.store.repos import dashboard_queries, session_list, workers
+from holdfast.store.repos import dashboard_queries, delegations, session_list, workers
 from holdfast.store.repos import sessions as stored
 from holdfast.store.search.index import SearchHit, SearchScope
 
@@ -50,6 +52,10 @@ class SearchResultRow(msgspec.Struct, frozen=True):
             parts += [(self.hit.snippet[position:start], False), (self.hit.snippet[start:end], True)]
             position = end
         return [*parts, (self.hit.snippet[position:], False)]
+
+
+MAX_CHILDREN = 6
+"""Children that the list shows below a session; its page shows all."""
 
 
 class SessionListQuery(msgspec.Struct, frozen=True):
@@ -88,10 +94,11 @@ async def show_sessions(request: Request) -> Response:
     query = SessionListQuery(**{name: parameters.get(name, "")[:400] for name in SessionListQuery.__struct_fields__})
     results: list[SearchResultRow] = []
     page, lag, truncated = session_list.SessionPage([], None), 0, False
+    children: dict[str, ShownChildren] = {}
     if query.q.strip():
         results, truncated, lag = await _search(context, query)
     else:
-        page = await context.database.read(_read_page, query)
+        page, children = await context.database.read(_read_tree, query)
     part = templating.is_partial(request)
     name = "sessions.html" if not part else "rows.html" if query.cursor else "list.html"
     return templating.page_response(
@@ -99,6 +106,7 @@ async def show_sessions(request: Request) -> Response:
         name,
         query=query,
         page=page,
+        children=children,
         results=results,
         truncated=truncated,
         lag=lag,
@@ -117,6 +125,27 @@ def _read_page(tx: Transaction, query: SessionListQuery) -> session_list.Session
                 [one for one in listed if session_list.matches_filters(one, query.filters)], None
             )
     return session_list.list_page(tx, query.filters, limit=PAGE_SIZE, cursor=query.cursor or None)
+
+
+class ShownChildren(msgspec.Struct, frozen=True):
+    """The rows below a session: its newest descendants, and how many more there are."""
+
+    nodes: list[TreeNode]
+    more: int
+
+
+def _read_tree(tx: Transaction, query: SessionListQuery) -> tuple[session_list.SessionPage, dict[str, ShownChildren]]:
+    """A page of the list, and the children of its sessions unless the list shows one source."""
+    page = _read_page(tx, query)
+    if query.source:
+        return page, {}
+    parents = delegations.map_child_ids(tx, page.sessions)
+    return page, {one.id: _read_children(tx, one) for one in page.sessions if one.id in parents}
+
+
+def _read_children(tx: Transaction, session: Session) -> ShownChildren:
+    below = session_tree.list_descendants(tx, [session])[1:]
+    return ShownChildren(below[:MAX_CHILDREN], max(0, len(below) - MAX_CHILDREN))
 
 
 async def _search(context: DashboardContext, query: SessionListQuery) -> tuple[list[SearchResultRow], bool, int]:

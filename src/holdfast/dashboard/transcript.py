@@ -11,6 +11,7 @@ from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAnswered,
     ApprovalAsked,
+    ChildStarted,
     Compacted,
     Ended,
     Imported,
@@ -133,6 +134,8 @@ class PageTranscript:
                 return [*self._mark_undone(event.to_seq), self._add_note(entry)]
             case TurnStarted():
                 return []
+            case ChildStarted() if not event.background:
+                return []  # the call shows it
             case _:
                 return [self._add_note(entry)]
 

@@ -7,7 +7,6 @@ import msgspec
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ChildEnded,
-    ChildStarted,
     Event,
     ModelSaid,
     RequestOptions,
@@ -23,6 +22,8 @@ from holdfast.model.event import (
 from holdfast.model.message import Outcome, Text, ToolCall
 
 NOTHING = Usage()
+DELEGATING = frozenset({"delegate"})
+"""Tools whose calls do not work in the process of their worker, and so cannot be the cause of its death."""
 FORKED = "forked"
 """The code of a turn that a fork ended: it did not fail, and its duration is meaningless."""
 ABSENT = "The client was asked to run this call and gave no result."
@@ -41,7 +42,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     started: frozenset[str] = frozenset()
     """The ids of open calls that may have taken effect."""
     delegated: frozenset[str] = frozenset()
-    """The ids of calls that only wait for a child session, or have started one in the background."""
+    """The ids of started calls that only create a child session and wait for it."""
     checkpoints: tuple[tuple[str, str], ...] = ()
     """How open calls can be continued: the call's id and what its tool wrote."""
     owes_reply: bool = False
@@ -96,9 +97,9 @@ def fold_turn(turn: Turn, event: Event) -> Turn:
             return msgspec.structs.replace(turn, checkpoints=kept + added)
         case ToolStarted():
             count = turn.tool_calls + (event.attempt == 1)
-            return msgspec.structs.replace(turn, started=turn.started | {event.call_id}, tool_calls=count)
-        case ChildStarted():
-            return msgspec.structs.replace(turn, delegated=turn.delegated | {event.call_id})
+            delegated = turn.delegated | ({event.call_id} if event.name in DELEGATING else frozenset())
+            started = turn.started | {event.call_id}
+            return msgspec.structs.replace(turn, started=started, delegated=delegated, tool_calls=count)
         case ChildEnded() if turn.id is not None:
             return msgspec.structs.replace(turn, owes_reply=True)
         case ToolEnded():

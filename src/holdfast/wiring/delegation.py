@@ -23,22 +23,25 @@ def session_toolbox(toolbox: Toolbox, link: Delegation, settings: Settings) -> T
 
 
 def delegation_settings(
-    toolbox: Toolbox, settings: Settings, workdir: Callable[[], Path], terminal: str
+    toolbox: Toolbox, settings: Settings, model: str, workdir: Callable[[], Path], terminal: str
 ) -> DelegationSettings:
-    """Build the settings of delegation for a session with these tools."""
+    """Build the settings of delegation for a session with these tools and this model."""
     agent = settings.agent
     return DelegationSettings(
         limits=DelegationLimits(agent.max_depth, agent.max_children, agent.child_seconds),
         tools=lambda: tuple(spec.name for spec in toolbox.specs()),
-        check_model=lambda name: check_model(settings, name),
+        check_model=lambda name: check_model(settings, model, name),
         workdir=lambda: str(workdir()),
         terminal=terminal,
     )
 
 
-def check_model(settings: Settings, asked: str) -> str:
-    """Return the full name of a model that a task may use. Raises Invalid with the known ones."""
-    configured = tuple(dict.fromkeys((settings.model, *settings.fallback_models)))
+def check_model(settings: Settings, current: str, asked: str) -> str:
+    """Return the full name of a model that a task may use. Raises Invalid with the known ones.
+
+    `current` is the model of the session, which may be of a provider that the settings do not name.
+    """
+    configured = tuple(dict.fromkeys((current, settings.model, *settings.fallback_models)))
     for name in configured:
         if asked in (name, registry.parse(name).model):
             return name

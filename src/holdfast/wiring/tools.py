@@ -63,6 +63,7 @@ def tool_call_settings(
     def workdir() -> Path:
         return session_workdir(session, recorded, settings)
 
+    model = session.summary.model or settings.model
     terminal = session_terminal(opened, settings, has_bubblewrap=tools.has_bubblewrap)
     return ToolCallSettings(
         toolbox=toolbox,
@@ -72,7 +73,7 @@ def tool_call_settings(
         workdir=workdir,
         files=settings.home / "files" / session.id,
         terminal=terminal,
-        delegation=delegation_settings(toolbox, settings, workdir, terminal),
+        delegation=delegation_settings(toolbox, settings, model, workdir, terminal),
     )
 
 

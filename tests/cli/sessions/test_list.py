@@ -198,3 +198,18 @@ def test_a_damaged_log_is_not_shown_as_complete(holdfast: Holdfast, seed: Seed) 
 
     assert ran.code == 1
     assert "8 events are stored, but its row names event 9" in ran.err
+
+
+def test_a_tree_shows_sub_agents_below_the_session_that_delegated(holdfast: Holdfast) -> None:
+    said = 'use tool delegate {"task": "hello", "model": "scripted:echo"}'
+    assert holdfast("run", "--no-stdin", "--model", "scripted:tools", said).code == 0
+
+    [plain] = holdfast("sessions", "list", "--json").json["sessions"]
+    tree = holdfast("sessions", "list", "--tree", "--json").json["sessions"]
+    shown = holdfast("sessions", "list", "--tree").out.splitlines()
+
+    assert plain["children"] == [tree[1]["id"]]
+    assert [one["delegated_by"] for one in tree] == [None, plain["id"]]
+    assert shown[2].startswith(f"└ {tree[1]['id']}")
+    assert f"sub-agent of {plain['id']}" in holdfast("sessions", "show", tree[1]["id"]).out
+    assert holdfast("sessions", "list", "--tree", "--children").code == 2

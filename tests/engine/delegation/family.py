@@ -50,9 +50,13 @@ class Family:
             if record is not None and record.ended_at is not None:
                 return
 
+    async def is_busy(self) -> bool:
+        """Whether a session runs, waits for a worker, or has a running child."""
+        return await self.stage.database.read(_has_work)
+
     async def quiet(self) -> None:
         """Wait until every completion has arrived and nothing runs."""
-        while await self.stage.database.read(_has_work):
+        while await self.is_busy():
             await self.stage.engine.settled()
             await asyncio.sleep(0.01)
         await self.stage.engine.settled()

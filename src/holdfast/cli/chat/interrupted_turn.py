@@ -26,6 +26,8 @@ def describe(entries: Sequence[Entry]) -> InterruptedTurn:
     """The state of the open turn with these events."""
     turn = turn_of(entries)
     started = [call for call in turn.open_calls if call.id in turn.started]
+    if started and all(call.id in turn.delegated for call in started):
+        return InterruptedTurn(f"while it waited for {_names(started)}", "waits for the same sub-agents")
     if started:
         return InterruptedTurn(
             f"while it ran {_names(started)}",

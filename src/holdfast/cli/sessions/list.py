@@ -163,7 +163,7 @@ def _table(page: ListedSessions) -> None:
 
 
 def _row(node: TreeNode) -> tuple[str, ...]:
-    one, indent = node.session, "  " * node.depth
+    one, indent = node.session, "" if node.depth == 0 else "· " * (node.depth - 1) + "└ "
     summary = one.summary
     marks = ("pinned " if summary.pinned else "") + ("in trash " if summary.trashed_at is not None else "")
     title = summary.title or (f"({summary.preview})" if summary.preview else "")

@@ -1,0 +1,69 @@
+"""Where parents and children are shown: lists, trees, JSON, explanations and chat."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.cli.chat.interrupted_turn import describe
+from holdfast.engine import explain
+from holdfast.interop import session_tree
+from holdfast.interop.documents.sessions import SessionListResponse
+from holdfast.model.entry import Entry
+from holdfast.model.event import ChildStarted, Event, ModelSaid, ToolStarted, TurnStarted
+from holdfast.model.message import ToolCall
+from holdfast.process_lookup import current_identity
+from holdfast.store.database import Transaction
+from holdfast.store.repos import delegations, session_list, sessions
+from holdfast.store.repos.session_list import SessionFilters
+from tests.engine.delegation.family import family
+
+
+def _listed(tx: Transaction, filters: SessionFilters) -> SessionListResponse:
+    page = session_list.list_page(tx, filters, limit=50)
+    return SessionListResponse.from_page(page, delegations.map_child_ids(tx, page.sessions))
+
+
+async def test_lists_show_children_when_asked_and_trees_below_their_parents(tmp_path: Path) -> None:
+    async with family(tmp_path) as one:
+        other, parent = await one.parent(), await one.parent()
+        await one.delegate(parent, {"task": json.dumps([{"task": "do it"}])})
+        [child] = await one.stage.database.read(delegations.list_child_ids, parent)
+        [below] = await one.stage.database.read(delegations.list_child_ids, child)
+        read = one.stage.database.read
+
+        plain = {item.id: item for item in (await read(_listed, SessionFilters())).sessions}
+        every = {item.id: item for item in (await read(_listed, SessionFilters(children=1))).sessions}
+        children = {item.id for item in (await read(_listed, SessionFilters(source="delegate"))).sessions}
+        tree = await read(lambda tx: session_tree.list_descendants(tx, [sessions.get(tx, parent)]))
+
+        assert (set(plain), set(every), children) == ({other, parent}, {other, parent, child, below}, {child, below})
+        assert (plain[parent].children, plain[other].children, every[child].children) == ([child], [], [below])
+        assert (every[below].parent_id, every[below].delegated_by, plain[parent].delegated_by) == (child, child, None)
+        assert [(node.session.id, node.depth) for node in tree] == [(parent, 0), (child, 1), (below, 2)]
+
+
+async def test_parents_and_children_are_explained(tmp_path: Path) -> None:
+    async with family(tmp_path) as one:
+        parent = await one.parent()
+        await one.delegate(parent, {"task": "do it"})
+        [child] = await one.stage.database.read(delegations.list_child_ids, parent)
+
+        def why(tx: Transaction) -> Sequence[list[str]]:
+            known, ours = one.stage.engine.explain, current_identity()
+            return [explain.why(tx, sessions.get(tx, found), known, ours).delegation for found in (parent, child)]
+
+        of_parent, of_child = await one.stage.database.read(why)
+        assert of_parent == [f"sub-agent {child}: done: do it"]
+        assert of_child[0].startswith(f"sub-agent of {parent} (call ")
+
+
+def test_the_offer_to_resume_says_that_the_same_sub_agents_are_waited_for() -> None:
+    call = ToolCall("c", "delegate", '{"task": "x"}')
+    events: list[Event] = [
+        TurnStarted(turn_id="t"),
+        ModelSaid(turn_id="t", parts=(call,)),
+        ToolStarted(turn_id="t", call_id="c", name="delegate"),
+        ChildStarted(turn_id="t", call_id="c", child_id="hf-1"),
+    ]
+
+    assert describe([Entry(n, 0, event) for n, event in enumerate(events, 1)]).will == "waits for the same sub-agents"
