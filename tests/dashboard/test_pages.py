@@ -39,6 +39,7 @@ PATHS = (
     "/ui/cron",
     "/ui/dead",
     "/ui/health",
+    "/ui/usage",
     "/ui/fleet",
 )
 SERIOUS = ("serious", "critical")

@@ -26,6 +26,7 @@ from holdfast.dashboard import (
     sessions,
     space,
     templating,
+    usage,
 )
 from holdfast.dashboard.auth import CSRF_FIELD, CSRF_HEADER, LOGIN_LIFETIME, BrowserLogin, LoginAuth, is_cross_site
 from holdfast.dashboard.context import DashboardContext
@@ -81,6 +82,8 @@ GET_ROUTES: list[tuple[str, Handler]] = [
     ("/ui/cron", schedules.show_schedules),
     ("/ui/health", health.show_health),
     ("/ui/health/charts", health.send_charts),
+    ("/ui/usage", usage.show_usage),
+    ("/ui/usage.csv", usage.send_csv),
     ("/ui/fleet", runtime.show_fleet),
 ]
 POST_ROUTES: list[tuple[str, Handler]] = [

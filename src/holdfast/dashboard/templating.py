@@ -29,6 +29,7 @@ NAV = (
     ("cron", "/ui/cron", "Schedules", "c"),
     ("dead", "/ui/dead", "Dead letters", "d"),
     ("health", "/ui/health", "Health", "h"),
+    ("usage", "/ui/usage", "Usage", "u"),
     ("fleet", "/ui/fleet", "Fleet", "f"),
 )
 """Name, URL, label and keyboard shortcut of every page."""

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.engine.compaction.compact import CompactionSettings
-from holdfast.model.event import Compacted, Event, ModelSaid, TurnEnded, UserSaid
+from holdfast.model.event import Compacted, Event, ModelCalled, ModelSaid, TurnEnded, UserSaid
 from holdfast.model.message import Text, text_of
 from holdfast.store.repos import log, summary_chunks, workers
 from holdfast.store.sqlite.driver import open_sqlite
@@ -18,8 +18,8 @@ from tests.engine.well_formed import assert_well_formed
 from tests.fakes.crashing import Crash, CrashingDatabase
 
 WINDOW = 2_000
-COMMITS = 9
-"""Admission, a few chunks of the summary, the compaction, the reply with the end of the turn: counted by the test below."""
+COMMITS = 15
+"""Admission, a few chunks of the summary, each after the record of its call, the compaction, the reply with the end of the turn: counted by the test below."""
 
 
 def compacting(reader: Reader) -> CompactionSettings:
@@ -114,7 +114,9 @@ async def test_a_turn_without_a_crash_is_the_reference(tmp_path: Path) -> None:
     await stage.database.close()
 
     assert isinstance(events[-1], TurnEnded)
-    assert [type(event).__name__ for event in events] == [
+    calls = [event for event in events if isinstance(event, ModelCalled)]
+    assert [call.purpose for call in calls] == ["summary"] * 6
+    assert [type(event).__name__ for event in events if event not in calls] == [
         "TurnStarted",
         "UserSaid",
         "Compacted",

@@ -26,7 +26,7 @@ async def _read(call: EndpointCall) -> tuple[UsageRange, tuple[GroupBy, ...], li
     query: request_models.UsageRequest = call.query
     days = report.parse_range(query.first, query.last, at=call.context.engine.services.clock.now())
     by = report.parse_groups(query.by)
-    return days, by, report.group(await report.read_days(call.context.database, days), by)
+    return days, by, await report.read_groups(call.context.database, days, by)
 
 
 async def get_session_usage(call: EndpointCall) -> SessionUsageResponse:

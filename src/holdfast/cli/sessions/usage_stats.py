@@ -44,7 +44,7 @@ async def _read(
     if rebuild:
         await app.database.write(usage.restart)
     days = report.parse_range(first, last, at=app.clock.now())
-    return days, report.group(await report.read_days(app.database, days), names)
+    return days, await report.read_groups(app.database, days, names)
 
 
 def _print(names: "tuple[GroupBy, ...]", groups: "list[UsageGroup]") -> None:

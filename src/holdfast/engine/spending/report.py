@@ -1,7 +1,7 @@
 """What was spent: by session with its limits, and over a range of days."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 import msgspec
 
@@ -17,7 +17,7 @@ from holdfast.store.spending.budget import LimitName, PlannedCall, Spent
 from holdfast.store.spending.sums import UsageKey, UsageSum, day_of
 from holdfast.store.spending.usage import UsageRow
 
-GroupBy = Literal["day", "model", "source", "user"]
+GroupBy = usage.Column
 DEFAULT_DAYS = 30
 
 
@@ -89,6 +89,14 @@ async def read_days(database: Database, days: UsageRange) -> list[UsageRow]:
     """The sums of a range of days, with everything that was committed before."""
     await usage.catch_up(database)
     return await database.read(usage.list_days, first=days.first, last=days.last)
+
+
+async def read_groups(database: Database, days: UsageRange, by: Sequence[GroupBy]) -> list[UsageGroup]:
+    """The sums of a range of days by these columns, with everything that was committed before."""
+    if len(by) > 1:
+        return group(await read_days(database, days), by)
+    await usage.catch_up(database)
+    return group(await database.read(usage.list_by, by[0], first=days.first, last=days.last), by)
 
 
 def group(rows: Iterable[UsageRow], by: Sequence[GroupBy]) -> list[UsageGroup]:

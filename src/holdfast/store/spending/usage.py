@@ -6,7 +6,7 @@ part of a log that was copied from another one, in a fork or an import, does not
 
 import logging
 from collections.abc import Iterable
-from typing import cast
+from typing import Literal, cast
 
 import msgspec
 
@@ -23,6 +23,7 @@ KEY = "usage"
 BATCH = 2_000
 """Events per transaction: short enough that other writes do not wait."""
 
+Column = Literal["day", "model", "source", "user"]
 Sums = dict[UsageKey, UsageSum]
 
 
@@ -179,6 +180,20 @@ def keep_pruned(tx: Transaction, session_id: str) -> None:
 def list_days(tx: Transaction, *, first: str = "", last: str = "9999-12-31") -> list[UsageRow]:
     """The sums of a range of days, in order."""
     return [_row(row) for row in tx.all("usage.list_days", first=first, last=last)]
+
+
+def list_by(tx: Transaction, column: Column, *, first: str, last: str) -> list[UsageRow]:
+    """The sums of a range of days by one column; the others are empty."""
+    match column:
+        case "day":
+            rows = tx.all("usage.list_by_day", first=first, last=last)
+        case "model":
+            rows = tx.all("usage.list_by_model", first=first, last=last)
+        case "source":
+            rows = tx.all("usage.list_by_source", first=first, last=last)
+        case "user":
+            rows = tx.all("usage.list_by_sender", first=first, last=last)
+    return [_row(row) for row in rows]
 
 
 def list_pruned(tx: Transaction) -> list[UsageRow]:

@@ -77,6 +77,30 @@ SELECT day, model, source, sender, turns, calls, unpriced, tokens_in, tokens_out
 FROM usage_day WHERE day >= :first AND day <= :last
 ORDER BY day, model, source, sender;
 
+-- name: list_by_day
+-- The sums of a range of days, by day.
+SELECT day, '', '', '', CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT)
+FROM usage_day WHERE day >= :first AND day <= :last
+GROUP BY day ORDER BY day;
+
+-- name: list_by_model
+-- The sums of a range of days, by model.
+SELECT '', model, '', '', CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT)
+FROM usage_day WHERE day >= :first AND day <= :last
+GROUP BY model ORDER BY model;
+
+-- name: list_by_source
+-- The sums of a range of days, by source.
+SELECT '', '', source, '', CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT)
+FROM usage_day WHERE day >= :first AND day <= :last
+GROUP BY source ORDER BY source;
+
+-- name: list_by_sender
+-- The sums of a range of days, by user.
+SELECT '', '', '', sender, CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT)
+FROM usage_day WHERE day >= :first AND day <= :last
+GROUP BY sender ORDER BY sender;
+
 -- name: list_pruned
 SELECT day, model, source, sender, turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost
 FROM usage_pruned ORDER BY day, model, source, sender;
