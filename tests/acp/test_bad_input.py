@@ -61,27 +61,26 @@ async def raw(home: Path, **options: Any) -> AsyncIterator[RawEditor]:
         assert await process.wait() == 0
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (b"{", -32700),
-        (b"\xff\xfe", -32700),
-        (b"[" * 100_000, -32700),
-        (b"[]", -32600),
-        (b"5", -32600),
-        (b'{"jsonrpc": "2.0", "id": {}, "method": "initialize"}', -32600),
-        (b'{"jsonrpc": "2.0", "id": 5, "method": ["x"]}', -32600),
-        (b'{"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": [1]}', -32600),
-        (b"{}", -32600),
-    ],
-)
-async def test_a_line_that_is_no_message_is_refused_and_the_next_one_works(home: Path, line: bytes, code: int) -> None:
-    async with raw(home) as editor:
-        await editor.send(line)
-        refused = await editor.answer(None)
+NO_MESSAGES = [
+    (b"{", -32700),
+    (b"\xff\xfe", -32700),
+    (b"[" * 100_000, -32700),
+    (b"[]", -32600),
+    (b"5", -32600),
+    (b'{"jsonrpc": "2.0", "id": {}, "method": "initialize"}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 5, "method": ["x"]}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": [1]}', -32600),
+    (b"{}", -32600),
+]
 
-        assert refused["error"]["code"] == code
-        assert "result" in await editor.call(1, "session/list")
+
+async def test_a_line_that_is_no_message_is_refused_and_the_next_one_works(home: Path) -> None:
+    async with raw(home) as editor:
+        for line, code in NO_MESSAGES:
+            await editor.send(line)
+
+            assert (await editor.answer(None))["error"]["code"] == code, line[:100]
+            assert "result" in await editor.call(1, "session/list")
 
 
 async def test_a_line_that_is_too_long_is_refused(home: Path) -> None:
@@ -116,28 +115,26 @@ async def test_unknown_methods_sessions_and_parameters_are_errors(home: Path, fo
         assert "result" in await editor.call(10, "session/list")
 
 
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        [],
-        [{"type": "text", "text": "  "}],
-        [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}],
-        [{"type": "image", "data": "not base64!", "mimeType": "image/png"}],
-        [{"type": "image", "data": "AAAA", "mimeType": "image/tiff"}],
-        [{"type": "nosuch"}],
-        "text",
-    ],
-)
-async def test_a_prompt_that_cannot_be_sent_is_refused_and_leaves_no_turn(
-    home: Path, folder: Path, prompt: object
-) -> None:
+NO_PROMPTS = [
+    [],
+    [{"type": "text", "text": "  "}],
+    [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}],
+    [{"type": "image", "data": "not base64!", "mimeType": "image/png"}],
+    [{"type": "image", "data": "AAAA", "mimeType": "image/tiff"}],
+    [{"type": "nosuch"}],
+    "text",
+]
+
+
+async def test_a_prompt_that_cannot_be_sent_is_refused_and_leaves_no_turn(home: Path, folder: Path) -> None:
     async with raw(home) as editor:
         session = (await editor.call(1, "session/new", cwd=str(folder), mcpServers=[]))["result"]["sessionId"]
-        refused = await editor.call(2, "session/prompt", sessionId=session, prompt=prompt)
-        good = await editor.call(3, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "Hello"}])
+        for prompt in NO_PROMPTS:
+            refused = await editor.call(2, "session/prompt", sessionId=session, prompt=prompt)
+            good = await editor.call(3, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "Hello"}])
 
-    assert refused["error"]["code"] == -32602
-    assert good["result"]["stopReason"] == "end_turn"
+            assert refused["error"]["code"] == -32602, prompt
+            assert good["result"]["stopReason"] == "end_turn"
 
 
 async def test_two_prompts_at_once_are_two_turns_in_order(home: Path, folder: Path) -> None:

@@ -2,16 +2,13 @@
 
 import asyncio
 import importlib.util
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any
 
 from holdfast import config
-from holdfast.engine.engine import Engine
 from holdfast.model.errors import Unsupported
 from holdfast.stdio_pipes import PipeLines, open_pipes, own_descriptors
-from holdfast.tasks import running, wait_for_first
 from holdfast.wiring.engine import context_window, open_engine
+from holdfast.wiring.stopping import run_until_stopped
 from holdfast.wiring.store import App
 
 KIND = "acp"
@@ -56,21 +53,11 @@ async def serve_editor(app: App, stopping: asyncio.Event) -> None:
             transport = EditorTransport(PipeLines(reader, app.settings.api.max_body_mb * 2**20), writer)
             connection = AgentSideConnection(agent, transport, listening=False, use_unstable_protocol=True)  # type: ignore[arg-type] # methods are found by name
             try:
-                await _until_done(connection.listen(), stopping, engine)
+                await run_until_stopped(connection.listen(), stopping, engine)
                 if not stopping.is_set():
-                    await _until_done(agent.wait_until_idle(), stopping, engine)
+                    await run_until_stopped(agent.wait_until_idle(), stopping, engine)
             finally:
                 await agent.close()
                 await connection.close()
                 await engine.drain()
                 await tools.close_all()
-
-
-async def _until_done(work: Coroutine[Any, Any, object], stopping: asyncio.Event, engine: Engine) -> None:
-    """Run the work until it is done or a stop is requested. Raises its error, or that of `Engine.death`."""
-    async with running(work, stopping.wait()) as (task, asked):
-        await wait_for_first(task, asked, engine.death)
-        if engine.death.done():
-            engine.death.result()
-        if task.done():
-            task.result()

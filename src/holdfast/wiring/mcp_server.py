@@ -2,9 +2,8 @@
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -17,8 +16,9 @@ from holdfast.api.transport.middleware import AccessRules, RequestMiddleware
 from holdfast.engine.engine import Engine
 from holdfast.http_connection import raise_descriptor_limit
 from holdfast.model.errors import Unsupported
-from holdfast.tasks import running, wait_for_first
+from holdfast.tasks import running
 from holdfast.wiring.engine import open_engine
+from holdfast.wiring.stopping import run_until_stopped
 from holdfast.wiring.store import App
 
 KIND = "mcp"
@@ -46,9 +46,9 @@ async def serve_stdio(app: App, stopping: asyncio.Event) -> None:
 
     async with _open_engine(app) as engine:
         server = create_server(SessionCalls(engine, app.search, config.workdir()))
-        await _until_done(stdio.serve(server, max_bytes=_max_bytes(app)), stopping, engine)
+        await run_until_stopped(stdio.serve(server, max_bytes=_max_bytes(app)), stopping, engine)
         if not stopping.is_set():
-            await _until_done(engine.settled(), stopping, engine)
+            await run_until_stopped(engine.settled(), stopping, engine)
         await engine.drain()
 
 
@@ -68,7 +68,7 @@ async def serve_http(app: App, port: int, announce: Announce, stopping: asyncio.
                 serving = web.HttpServer(_protect(endpoint, app, engine, key), lambda: announce(address, place), limits)
                 async with running(serving.serve([listener])) as (task,):
                     try:
-                        await _until_done(asyncio.wait({task}), stopping, engine)
+                        await run_until_stopped(asyncio.wait({task}), stopping, engine)
                     finally:
                         serving.stop()
                         if not engine.death.done():
@@ -105,13 +105,3 @@ def _protect(endpoint: ASGIApp, app: App, engine: Engine, key: str) -> ASGIApp:
         monotonic=services.clock.monotonic,
         count=RequestCounter().count,
     )
-
-
-async def _until_done(work: Coroutine[Any, Any, object], stopping: asyncio.Event, engine: Engine) -> None:
-    """Run the work until it is done or a stop is requested. Raises its error, or that of `Engine.death`."""
-    async with running(work, stopping.wait()) as (task, asked):
-        await wait_for_first(task, asked, engine.death)
-        if engine.death.done():
-            engine.death.result()
-        if task.done():
-            task.result()
