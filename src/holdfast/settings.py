@@ -249,6 +249,7 @@ class ChatSettings(Section, frozen=True):
     """The chat in the terminal."""
 
     keys: Literal["emacs", "vim"] = "emacs"
+    theme: Literal["auto", "dark", "light"] = "auto"
 
 
 class GatewaySettings(Section, frozen=True):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from html.entities import html5
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,7 @@ from holdfast.cli.chat.output.markdown_stream import CONTINUED, MOST_LINES, Mark
 from holdfast.cli.chat.output.painter import Painter
 from holdfast.cli.chat.output.status_line import StatusFacts, TokenUsage, short_number, status_line
 from holdfast.cli.chat.output.text_fit import call_line, shorten, wrap
+from holdfast.cli.chat.output.theme import code_theme
 from holdfast.cli.chat.output.transcript import TerminalTranscript, describe_notice
 from holdfast.cli.chat.prompts import OPEN_TURN, TerminalPrompt, is_message
 from holdfast.cli.chat.shell_command import LocalCommand
@@ -464,6 +466,31 @@ def test_the_branch_is_read_at_most_once_a_second(tmp_path: Path) -> None:
     head.write_text("ref: refs/heads/two")
     assert branch.name() == "one"
     assert branch.name() == "two"
+
+
+@pytest.mark.parametrize(
+    ("setting", "variable", "theme"),
+    [
+        ("auto", "", "ansi_dark"),
+        ("auto", "15;0", "ansi_dark"),
+        ("auto", "0;default;15", "ansi_light"),
+        ("auto", "nonsense", "ansi_dark"),
+        ("light", "15;0", "ansi_light"),
+        ("dark", "0;15", "ansi_dark"),
+    ],
+)
+def test_the_theme_follows_the_setting_or_else_the_background(
+    setting: Literal["auto", "dark", "light"], variable: str, theme: str
+) -> None:
+    assert code_theme(setting, {"COLORFGBG": variable}) == theme
+
+
+def test_code_has_other_colours_on_a_light_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    code = "```python\nimport os  # why\n```"
+
+    assert Painter(lambda: 80).markdown(code) != Painter(lambda: 80, "ansi_light").markdown(code)
 
 
 # questions

@@ -27,6 +27,7 @@ from holdfast.cli.chat.output.painter import Painter
 from holdfast.cli.chat.output.screen import Screen
 from holdfast.cli.chat.output.status_line import StatusFacts, abbreviate, status_line
 from holdfast.cli.chat.output.text_fit import dim, wrap
+from holdfast.cli.chat.output.theme import code_theme
 from holdfast.cli.chat.prompts import SHOW_ALL, TerminalPrompt, is_message, next_question
 from holdfast.cli.chat.session_state import ChatState
 from holdfast.cli.chat.user_programs import UserPrograms
@@ -92,7 +93,7 @@ class ChatApp(TerminalChat):
         self._programs = UserPrograms(
             self.screen, self.buffer, self._pastes, self._composer, self.show, config.environment()
         )
-        self._painter = Painter(lambda: self.screen.columns)
+        self._painter = Painter(lambda: self.screen.columns, code_theme(self.settings.chat.theme, config.environment()))
         self._watcher = self._new_watcher()
 
     # screen content

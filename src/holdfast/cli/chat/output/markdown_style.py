@@ -22,9 +22,6 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-THEME = "ansi_dark"
-"""The terminal's own colours."""
-
 
 class PlainCodeBlock(CodeBlock):
     """Indented code in the terminal's own colours, which can be copied line by line."""
@@ -45,7 +42,7 @@ class PlainCodeBlock(CodeBlock):
         if console.no_color or console.color_system is None:
             yield Padding(Text(code), (0, 0, 0, 2))
             return
-        syntax = Syntax(code, self.lexer_name, theme=THEME, word_wrap=True, background_color="default")
+        syntax = Syntax(code, self.lexer_name, theme=self.theme, word_wrap=True, background_color="default")
         yield Padding(syntax, (0, 0, 0, 2))
 
 
@@ -133,6 +130,6 @@ class PlainMarkdown(Markdown):
         "table_open": PlainTable,
     }
 
-    def __init__(self, tokens: list[Token]) -> None:
-        super().__init__("", hyperlinks=False)
+    def __init__(self, tokens: list[Token], code_theme: str) -> None:
+        super().__init__("", code_theme=code_theme, hyperlinks=False)
         self.parsed = tokens

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from holdfast.cli.chat.output.theme import CODE_THEMES
 from holdfast.model.sanitize import visible
 
 if TYPE_CHECKING:
@@ -22,10 +23,11 @@ NARROWEST = 20
 
 
 class Painter:
-    """Renders text as lines. `columns` returns the current width of the terminal."""
+    """Renders text as lines. `columns` returns the current width of the terminal; `code_theme` is for code blocks."""
 
-    def __init__(self, columns: Callable[[], int]) -> None:
+    def __init__(self, columns: Callable[[], int], code_theme: str = CODE_THEMES["dark"]) -> None:
         self._columns = columns
+        self._code_theme = code_theme
 
     @property
     def width(self) -> int:
@@ -40,7 +42,7 @@ class Painter:
         tokens = markdown_parser.parse(shown)
         if tokens is None:
             return self.plain(shown.strip("\n"))
-        lines = self._lines(PlainMarkdown(tokens))
+        lines = self._lines(PlainMarkdown(tokens, self._code_theme))
         while lines and not STYLE.sub("", lines[0]).strip():
             del lines[0]
         while lines and not STYLE.sub("", lines[-1]).strip():
