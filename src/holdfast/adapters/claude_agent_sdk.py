@@ -5,20 +5,18 @@ The SDK allows several processes to append to one transcript, in the order of th
 between two calls.
 """
 
-import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
-from weakref import WeakKeyDictionary
 
 import msgspec
 
-from holdfast.adapters.framework_session import FrameworkSession, channel_of, constant, framework_session, settle
+from holdfast.adapters.framework_session import channel_of, constant, settle
 from holdfast.adapters.items import ItemReader, decode_item, encode_item
 from holdfast.adapters.log_fold import KeyIndex
 from holdfast.adapters.requirement import missing
-from holdfast.adapters.shared_store import SharedStore, shared_store
+from holdfast.adapters.session_pool import PooledSession, SessionPool
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, ItemAdded, Trashed
 from holdfast.model.message import Role
@@ -60,28 +58,19 @@ class HoldfastSessionStore(SessionStore):
     """
 
     def __init__(self, store: str | None = None) -> None:
-        self._url = store
-        self._keys: WeakKeyDictionary[FrameworkSession, KeyIndex] = WeakKeyDictionary()
+        self._sessions = SessionPool(store, ADAPTER, KeyIndex, is_shared=True)
         self._summaries: dict[str, FoldedSummary] = {}
-        self._lock = threading.Lock()
-        shared_store(store)
-
-    @property
-    def _store(self) -> SharedStore:
-        return shared_store(self._url)
 
     async def append(self, key: "SessionKey", entries: "list[SessionStoreEntry]") -> None:
         """Append the entries, all or none, without those whose `uuid` the transcript has. Raises Invalid if one is not JSON."""
         if entries:
-            session = self._session(key)
+            recent = self._session(key)
             events = [encode_item(ADAPTER, one, role=_role(one), key=_uuid(one)) for one in entries]
-            with self._lock:
-                index = self._keys.setdefault(session, KeyIndex())
-            await session.write(partial(_without_repeated, events, index))
+            await recent.session.write(partial(_without_repeated, events, recent))
 
     async def load(self, key: "SessionKey") -> "list[SessionStoreEntry] | None":
         """All entries in the order of their commits; None if nothing was ever appended, or after a deletion."""
-        found = await self._session(key).read(ItemReader(ADAPTER).read)
+        found = await self._session(key).session.read(ItemReader(ADAPTER).read)
         return [decode_item(item.event) for item in found] or None
 
     async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
@@ -104,19 +93,19 @@ class HoldfastSessionStore(SessionStore):
                 {"project_key": key["project_key"], "session_id": key["session_id"]}
             ):
                 await self.delete({**key, "subpath": subpath})
-        await self._session(key).write(constant([DELETED]), creates=False)
+        await self._session(key).session.write(constant([DELETED]), creates=False)
 
     async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
         """The subpaths of the session that have entries."""
         prefix = channel_of(ADAPTER, _name(key["project_key"], key["session_id"]) + "/")
-        store = self._store
+        store = self._sessions.store
         await store.wait_until_open()
         found = await settle(store.database.submit_read(aliases.list_channels, prefix))
         return [one.channel.removeprefix(prefix) for one in found]
 
     async def _list(self, project: str) -> list[tuple[str, ChannelSession]]:
         prefix = channel_of(ADAPTER, project + "/")
-        store = self._store
+        store = self._sessions.store
         await store.wait_until_open()
         found = await settle(store.database.submit_read(aliases.list_channels, prefix))
         names = [(one.channel.removeprefix(prefix), one) for one in found]
@@ -128,7 +117,7 @@ class HoldfastSessionStore(SessionStore):
             before = FoldedSummary(listed.session_id, 0, {})
         key: SessionKey = {"project_key": project_key, "session_id": name}
         if listed.seq > before.seq:
-            after, entries = await self._session(key).read(partial(_read_after, before.seq))
+            after, entries = await self._session(key).session.read(partial(_read_after, before.seq))
             previous: SessionSummaryEntry | None = None
             if before.seq:
                 previous = {"session_id": name, "mtime": 0, "data": before.data}
@@ -136,14 +125,14 @@ class HoldfastSessionStore(SessionStore):
             before = self._summaries[listed.channel] = FoldedSummary(listed.session_id, after, folded["data"])
         return before.data
 
-    def _session(self, key: "SessionKey") -> FrameworkSession:
+    def _session(self, key: "SessionKey") -> PooledSession[KeyIndex]:
         name = _name(key["project_key"], key["session_id"])
         subpath = key.get("subpath")
         if subpath is None:
-            return framework_session(self._store, ADAPTER, name, is_shared=True)
+            return self._sessions.get(name)
         if not subpath:
             raise Invalid("a subpath must not be empty; leave it out for the main transcript")
-        return framework_session(self._store, ADAPTER, f"{name}/{subpath}", parent=name, is_shared=True)
+        return self._sessions.get(f"{name}/{subpath}", parent=name)
 
 
 def _name(*words: str) -> str:
@@ -152,15 +141,16 @@ def _name(*words: str) -> str:
 
 
 def _without_repeated(
-    events: Sequence[ItemAdded], index: KeyIndex, tx: Transaction, session_id: str
+    events: Sequence[ItemAdded], recent: PooledSession[KeyIndex], tx: Transaction, session_id: str
 ) -> Sequence[Event]:
     if not any(event.key for event in events):
         return events
-    index.catch_up(tx, session_id)
     fresh: dict[str | int, ItemAdded] = {}
-    for number, event in enumerate(events):
-        if event.key not in index.seqs:
-            fresh.setdefault(event.key or number, event)
+    with recent.state() as index:
+        index.catch_up(tx, session_id)
+        for number, event in enumerate(events):
+            if event.key not in index.seqs:
+                fresh.setdefault(event.key or number, event)
     return list(fresh.values())
 
 

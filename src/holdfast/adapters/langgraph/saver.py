@@ -1,0 +1,379 @@
+"""The checkpointer of LangGraph. Each thread is a session, written by one process at a time."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
+from typing import Any, cast
+
+from holdfast.adapters.framework_session import Decide, channel_of, constant, settle
+from holdfast.adapters.langgraph.thread import (
+    ADAPTER,
+    ItemLoader,
+    ItemWriter,
+    RemovedCheckpoints,
+    StoredCheckpoint,
+    StoredWrite,
+    StoredWrites,
+    ThreadState,
+    move_item,
+    pack,
+    unpack,
+)
+from holdfast.adapters.requirement import missing
+from holdfast.adapters.session_pool import PooledSession, SessionPool
+from holdfast.model.errors import Invalid
+from holdfast.model.event import Event, ItemAdded, Trashed
+from holdfast.model.session import Session
+from holdfast.store.database import Transaction
+from holdfast.store.repos import aliases, log, sessions
+
+try:
+    from langgraph.checkpoint.base import (
+        WRITES_IDX_MAP,
+        BaseCheckpointSaver,
+        Checkpoint,
+        CheckpointTuple,
+        get_checkpoint_id,
+        get_checkpoint_metadata,
+    )
+except ImportError as e:
+    raise missing("langgraph", e) from e
+
+Config = Any
+Tuples = list[CheckpointTuple]
+Checkpoints = list[StoredCheckpoint]
+Thread = PooledSession[ThreadState]
+DELETED = Trashed(reason="deleted by its framework")
+PREFIX = channel_of(ADAPTER, "")
+
+
+class HoldfastSaver(BaseCheckpointSaver[str]):
+    """Checkpoints and writes in Holdfast's log, for synchronous and asynchronous graphs.
+
+    A call returns after its data is durable. Each value is stored once, and a list once per element. What is deleted or
+    pruned leaves the thread; a deleted thread goes to the trash, and pruned checkpoints stay in the log.
+    """
+
+    def __init__(self, store: str | None = None, *, serde: Any = None) -> None:
+        super().__init__(serde=serde)
+        self._threads = SessionPool(store, ADAPTER, ThreadState)
+
+    @classmethod
+    def from_url(cls, store: str | None = None, *, serde: Any = None) -> "SaverScope":
+        """For `with` and `async with`; at the end of the block the threads are free for other processes."""
+        return SaverScope(cls(store, serde=serde))
+
+    # reading
+
+    def get_tuple(self, config: Config) -> CheckpointTuple | None:
+        return self._thread(config).session.read_now(partial(self._get, config))
+
+    async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
+        return await self._thread(config).session.read(partial(self._get, config))
+
+    def list(
+        self, config: Config | None, *, filter: Any = None, before: Config | None = None, limit: int | None = None
+    ) -> Iterator[CheckpointTuple]:
+        """The matching checkpoints of a thread, or without a config of all threads, newest first."""
+        names = [_name(config)] if config else self._list_threads().result()
+        for name in names:
+            view = partial(self._list, config, filter, before, limit)
+            found = self._threads.get(name).session.read_now(view)
+            yield from found
+            limit = None if limit is None else limit - len(found)
+
+    async def alist(
+        self, config: Config | None, *, filter: Any = None, before: Config | None = None, limit: int | None = None
+    ) -> AsyncIterator[CheckpointTuple]:
+        await self._threads.store.wait_until_open()
+        names = [_name(config)] if config else await settle(self._list_threads())
+        for name in names:
+            found = await self._threads.get(name).session.read(partial(self._list, config, filter, before, limit))
+            for one in found:
+                yield one
+            limit = None if limit is None else limit - len(found)
+
+    # writing
+
+    def put(self, config: Config, checkpoint: Checkpoint, metadata: Any, new_versions: Any) -> Config:
+        thread = self._thread(config)
+        thread.session.write_now(partial(self._put, thread, config, checkpoint, metadata, new_versions))
+        return _config(_name(config), _namespace(config), checkpoint["id"])
+
+    async def aput(self, config: Config, checkpoint: Checkpoint, metadata: Any, new_versions: Any) -> Config:
+        thread = self._thread(config)
+        await thread.session.write(partial(self._put, thread, config, checkpoint, metadata, new_versions))
+        return _config(_name(config), _namespace(config), checkpoint["id"])
+
+    def put_writes(self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
+        thread = self._thread(config)
+        thread.session.write_now(partial(self._put_writes, thread, config, writes, task_id, task_path))
+
+    async def aput_writes(
+        self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        thread = self._thread(config)
+        await thread.session.write(partial(self._put_writes, thread, config, writes, task_id, task_path))
+
+    # deleting and copying
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Move the thread to the trash of the store."""
+        self._threads.get(str(thread_id)).session.write_now(constant([DELETED]), creates=False)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await self._threads.get(str(thread_id)).session.write(constant([DELETED]), creates=False)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints of these runs, and their writes, from all threads."""
+        for name in self._list_threads().result():
+            thread = self._threads.get(name)
+            thread.session.write_now(
+                self._removal(thread, partial(_of_runs, self.serde, frozenset(run_ids))), creates=False
+            )
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        await self._threads.store.wait_until_open()
+        for name in await settle(self._list_threads()):
+            thread = self._threads.get(name)
+            decide = self._removal(thread, partial(_of_runs, self.serde, frozenset(run_ids)))
+            await thread.session.write(decide, creates=False)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Remove all checkpoints but the newest of each namespace and those that its delta channels need."""
+        for name in thread_ids:
+            thread = self._threads.get(str(name))
+            thread.session.write_now(self._removal(thread, self._pruned(strategy)), creates=False)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        for name in thread_ids:
+            thread = self._threads.get(str(name))
+            await thread.session.write(self._removal(thread, self._pruned(strategy)), creates=False)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Append the checkpoints and writes of a thread to another one."""
+        found = self._threads.get(str(source_thread_id)).session.read_now(_read_items)
+        if found:
+            self._threads.get(str(target_thread_id)).session.write_now(partial(_copy, found))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        found = await self._threads.get(str(source_thread_id)).session.read(_read_items)
+        if found:
+            await self._threads.get(str(target_thread_id)).session.write(partial(_copy, found))
+
+    def get_next_version(self, current: Any, channel: None) -> str:
+        number = 0 if current is None else int(str(current).split(".", maxsplit=1)[0])
+        return f"{number + 1:032}"
+
+    def release(self) -> None:
+        """Let other processes write to the threads of this saver at once, instead of after 30 seconds without use."""
+        self._threads.release()
+
+    # in transactions
+
+    def _get(self, config: Config, tx: Transaction, session: Session | None) -> CheckpointTuple | None:
+        if session is None:
+            return None
+        with self._thread(config).state() as state:
+            state.catch_up(tx, session.id)
+            wanted, ns = get_checkpoint_id(config), _namespace(config)
+            found = state.checkpoints.get((ns, wanted)) if wanted else next(iter(state.newest_first(ns)), None)
+            writes = [] if found is None else state.ordered_writes(found)
+        return None if found is None else self._tuple(_name(config), found, writes, partial(_read_item, tx, session.id))
+
+    def _list(
+        self,
+        config: Config | None,
+        filter: Any,
+        before: Config | None,
+        limit: int | None,
+        tx: Transaction,
+        session: Session | None,
+    ) -> Tuples:
+        if session is None or (limit is not None and limit <= 0):
+            return []
+        name = (session.summary.channel or "").removeprefix(PREFIX)
+        ns = config["configurable"].get("checkpoint_ns") if config else None
+        wanted, limit_id = (get_checkpoint_id(one) if one else None for one in (config, before))
+        with self._threads.get(name).state() as state:
+            state.catch_up(tx, session.id)
+            found = [(one, state.ordered_writes(one)) for one in state.newest_first(ns)]
+        tuples = []
+        for one, writes in found:
+            if (wanted and one.id != wanted) or (limit_id and one.id >= limit_id):
+                continue
+            metadata = self.serde.loads_typed(unpack(one.metadata))
+            if filter and any(metadata.get(key) != value for key, value in filter.items()):
+                continue
+            tuples.append(self._tuple(name, one, writes, partial(_read_item, tx, session.id)))
+            if limit is not None and len(tuples) >= limit:
+                break
+        return tuples
+
+    def _tuple(
+        self, name: str, found: StoredCheckpoint, writes: Sequence[StoredWrite], read: Callable[[int], ItemAdded]
+    ) -> CheckpointTuple:
+        loader = ItemLoader(read, self.serde)
+        checkpoint = self.serde.loads_typed(unpack(found.body))
+        checkpoint["channel_values"] = {channel: loader.load(seq) for channel, seq in found.values.items()}
+        return CheckpointTuple(
+            _config(name, found.ns, found.id),
+            checkpoint,
+            self.serde.loads_typed(unpack(found.metadata)),
+            None if found.parent is None else _config(name, found.ns, found.parent),
+            [(one.task, one.channel, loader.load(one.value)) for one in writes],
+        )
+
+    def _put(
+        self,
+        thread: Thread,
+        config: Config,
+        checkpoint: Checkpoint,
+        metadata: Any,
+        new_versions: Any,
+        tx: Transaction,
+        session_id: str,
+    ) -> Sequence[Event]:
+        body = dict(checkpoint)
+        values = cast("dict[str, Any]", body.pop("channel_values"))
+        ns, versions = _namespace(config), checkpoint["channel_versions"]
+        with thread.state() as state:
+            state.catch_up(tx, session_id)
+            writer = ItemWriter(state, sessions.get(tx, session_id).seq, self.serde)
+            stored: dict[str, int] = {}
+            for channel, version in versions.items():
+                known = None if channel in new_versions else state.versions.get((ns, channel, version))
+                if known is not None:
+                    stored[channel] = known
+                elif channel in values:
+                    stored[channel] = writer.add_value(values[channel])
+        fact = StoredCheckpoint(
+            ns=ns,
+            id=checkpoint["id"],
+            parent=get_checkpoint_id(config),
+            versions=dict(versions),
+            body=pack(self.serde.dumps_typed(body)),
+            metadata=pack(self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))),
+            values=stored,
+        )
+        writer.add_fact("checkpoint", fact)
+        return writer.events
+
+    def _put_writes(
+        self,
+        thread: Thread,
+        config: Config,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str,
+        tx: Transaction,
+        session_id: str,
+    ) -> Sequence[Event]:
+        with thread.state() as state:
+            state.catch_up(tx, session_id)
+            writer = ItemWriter(state, sessions.get(tx, session_id).seq, self.serde)
+            stored = [
+                StoredWrite(task_id, task_path, WRITES_IDX_MAP.get(channel, index), channel, writer.add_value(value))
+                for index, (channel, value) in enumerate(writes)
+            ]
+        writer.add_fact("writes", StoredWrites(_namespace(config), config["configurable"]["checkpoint_id"], stored))
+        return writer.events
+
+    def _removal(self, thread: Thread, choose: Callable[[ThreadState], Checkpoints]) -> Decide:
+        def decide(tx: Transaction, session_id: str) -> Sequence[Event]:
+            with thread.state() as state:
+                state.catch_up(tx, session_id)
+                removed = [(one.ns, one.id) for one in choose(state)]
+                writer = ItemWriter(state, 0, self.serde)
+            if removed:
+                writer.add_fact("removed", RemovedCheckpoints(removed))
+            return writer.events
+
+        return decide
+
+    def _pruned(self, strategy: str) -> Callable[[ThreadState], Checkpoints]:
+        if strategy == "delete":
+            return ThreadState.newest_first
+        if strategy != "keep_latest":
+            raise Invalid(f"unknown strategy {strategy!r}; use 'keep_latest' or 'delete'")
+        return partial(_older, self.serde)
+
+    def _list_threads(self) -> Future[Any]:
+        def work(tx: Transaction) -> Any:
+            return [one.channel.removeprefix(PREFIX) for one in aliases.list_channels(tx, PREFIX)]
+
+        return self._threads.store.database.submit_read(work)
+
+    def _thread(self, config: Config) -> Thread:
+        return self._threads.get(_name(config))
+
+
+class SaverScope(AbstractContextManager[HoldfastSaver], AbstractAsyncContextManager[HoldfastSaver]):
+    """A saver for one block."""
+
+    def __init__(self, saver: HoldfastSaver) -> None:
+        self._saver = saver
+
+    def __enter__(self) -> HoldfastSaver:
+        return self._saver
+
+    def __exit__(self, *_: object) -> None:
+        self._saver.release()
+
+    async def __aenter__(self) -> HoldfastSaver:
+        return self._saver
+
+    async def __aexit__(self, *_: object) -> None:
+        self._saver.release()
+
+
+def _of_runs(serde: Any, runs: frozenset[str], state: ThreadState) -> Checkpoints:
+    return [one for one in state.newest_first() if serde.loads_typed(unpack(one.metadata)).get("run_id") in runs]
+
+
+def _older(serde: Any, state: ThreadState) -> Checkpoints:
+    """All but the newest of each namespace, and its ancestors up to the last stored value of each delta channel."""
+    kept: set[tuple[str, str]] = set()
+    for ns in {one.ns for one in state.checkpoints.values()}:
+        one: StoredCheckpoint | None = state.newest_first(ns)[0]
+        assert one is not None
+        counters = serde.loads_typed(unpack(one.metadata)).get("counters_since_delta_snapshot") or {}
+        missed = {channel for channel in counters if channel not in one.values}
+        kept.add((ns, one.id))
+        while missed and one.parent is not None and (one := state.checkpoints.get((ns, one.parent))) is not None:
+            kept.add((ns, one.id))
+            missed -= one.values.keys()
+    return [one for one in state.newest_first() if (one.ns, one.id) not in kept]
+
+
+def _read_item(tx: Transaction, session_id: str, seq: int) -> ItemAdded:
+    [entry] = log.read(tx, session_id, first=seq, last=seq)
+    return cast("ItemAdded", entry.event)
+
+
+def _read_items(tx: Transaction, session: Session | None) -> "list[tuple[int, ItemAdded]]":
+    found = [] if session is None else log.read_complete(tx, session)
+    return [(entry.seq, entry.event) for entry in found if isinstance(entry.event, ItemAdded)]
+
+
+def _copy(found: "list[tuple[int, ItemAdded]]", tx: Transaction, session_id: str) -> Sequence[Event]:
+    last = sessions.get(tx, session_id).seq
+    moved: dict[int, int] = {}
+    events: list[Event] = []
+    for seq, event in found:
+        events.append(move_item(event, moved))
+        moved[seq] = last + len(events)
+    return events
+
+
+def _name(config: Config) -> str:
+    return str(config["configurable"]["thread_id"])
+
+
+def _namespace(config: Config) -> str:
+    return str(config["configurable"].get("checkpoint_ns", ""))
+
+
+def _config(name: str, ns: str, checkpoint_id: str) -> Config:
+    return {"configurable": {"thread_id": name, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}}

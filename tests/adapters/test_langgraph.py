@@ -1,0 +1,170 @@
+"""HoldfastSaver for LangGraph: the conformance suite, linear growth, fencing, and killed graphs."""
+
+import asyncio
+import itertools
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+
+from holdfast.adapters import framework_session as session_module
+from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph.thread import ADAPTER, FAN_OUT
+from holdfast.adapters.shared_store import close_stores, shared_store
+from holdfast.model.errors import Busy, Conflict, Invalid
+from holdfast.model.session import Session, as_message
+from holdfast.store.database import Transaction
+from holdfast.store.repos import log, sessions
+from tests.adapters.programs.langgraph_agent import make_graph
+from tests.crash.programs import ROOT, Process
+from tests.sampling import KILLS
+
+pytestmark = [pytest.mark.process, pytest.mark.clients, pytest.mark.timeout(120)]
+NAME = "chat-1"
+CONFIG: Any = {"configurable": {"thread_id": NAME, "checkpoint_ns": ""}}
+
+
+def put(saver: HoldfastSaver, values: dict[str, Any], version: int, config: Any = CONFIG) -> Any:
+    checkpoint: Any = empty_checkpoint() | {"channel_values": values}
+    checkpoint["channel_versions"] = dict.fromkeys(values, f"{version:032}")
+    return saver.put(config, checkpoint, {"step": version}, checkpoint["channel_versions"])
+
+
+def entries(url: str) -> list[Any]:
+    def read(tx: Transaction) -> list[Any]:
+        session: Session = sessions.resolve(tx, f"{ADAPTER}:{NAME}").session
+        return log.read_complete(tx, session)
+
+    found: list[Any] = shared_store(url).database.submit_read(read).result()
+    return found
+
+
+async def test_the_conformance_suite_of_langgraph_passes_with_all_capabilities(url: str) -> None:
+    number = itertools.count()
+
+    @checkpointer_test(name="HoldfastSaver")
+    async def make() -> AsyncIterator[HoldfastSaver]:
+        async with HoldfastSaver.from_url(url.replace(".db", f"-{next(number)}.db")) as saver:
+            yield saver
+
+    report = await validate(make)
+    assert {name: (one.passed, one.failures) for name, one in report.results.items()} == dict.fromkeys(
+        ("put", "put_writes", "get_tuple", "list", "delete_thread", "delete_for_runs", "copy_thread", "prune"),
+        (True, []),
+    )
+
+
+def test_a_graph_continues_after_a_restart_and_its_messages_are_in_the_transcript(url: str) -> None:
+    make_graph(HoldfastSaver(url)).invoke({"messages": [("user", "one")]}, CONFIG)
+    close_stores()
+    graph = make_graph(HoldfastSaver(url))
+    graph.invoke({"messages": [("user", "two")]}, CONFIG)
+    state = graph.get_state(CONFIG)
+
+    assert [one.content for one in state.values["messages"]] == ["one", "reply one", "two", "reply two"]
+    assert len(list(graph.get_state_history(CONFIG))) == 6
+    shown = [message.text for entry in entries(url) if (message := as_message(entry))]
+    assert set(shown) == {"one", "reply one", "two", "reply two"}
+
+
+async def test_an_asynchronous_graph_continues_a_synchronous_one(url: str) -> None:
+    await asyncio.to_thread(make_graph(HoldfastSaver(url)).invoke, {"messages": [("user", "one")]}, CONFIG)
+    async with HoldfastSaver.from_url(url) as saver:
+        result = await make_graph(saver).ainvoke({"messages": [("user", "two")]}, CONFIG)
+
+    assert [one.content for one in result["messages"]] == ["one", "reply one", "two", "reply two"]
+
+
+@pytest.mark.parametrize("length", [0, 1, FAN_OUT, FAN_OUT + 1, FAN_OUT**2 + 1])
+def test_lists_of_every_length_come_back(url: str, length: int) -> None:
+    saver = HoldfastSaver(url)
+    value = [{"n": number, "b": b"\0\xff"} for number in range(length)]
+    stored = put(saver, {"items": value, "other": {"deep": [1, [2, 3]]}, "none": None}, 1)
+    close_stores()
+    found = HoldfastSaver(url).get_tuple(stored)
+
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"items": value, "other": {"deep": [1, [2, 3]]}, "none": None}
+
+
+def test_a_list_that_grows_stores_each_element_once(url: str) -> None:
+    saver, values = HoldfastSaver(url), []
+    sizes = []
+    for step in range(1, 201):
+        values.append(AIMessage(f"{step}: " + "x" * 500, id=str(step)))
+        put(saver, {"messages": list(values)}, step)
+        sizes.append(sum(len(getattr(entry.event, "item", "")) for entry in entries(url)) if step % 50 == 0 else 0)
+    grown = [later - earlier for earlier, later in itertools.pairwise([0, *filter(None, sizes)])]
+
+    assert max(grown) < 1.2 * min(grown)
+
+
+def test_an_element_that_was_changed_in_place_is_stored_again(url: str) -> None:
+    saver, message = HoldfastSaver(url), AIMessage("before", id="1")
+    put(saver, {"messages": [message]}, 1)
+    message.content = "after"
+    put(saver, {"messages": [message]}, 2)
+
+    assert [one.checkpoint["channel_values"]["messages"][0].content for one in saver.list(CONFIG)] == [
+        "after",
+        "before",
+    ]
+
+
+def test_an_unknown_strategy_of_pruning_is_refused(url: str) -> None:
+    saver = HoldfastSaver(url)
+    put(saver, {"n": 1}, 1)
+
+    with pytest.raises(Invalid, match="keep_everything"):
+        saver.prune([NAME], strategy="keep_everything")
+
+
+@pytest.mark.slow
+def test_two_processes_cannot_interleave_on_one_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "WAIT_SECONDS", 0.0)
+    saver = HoldfastSaver(url)
+    put(saver, {"n": 1}, 1)
+    saver.release()
+    with Process(sys.executable, "-m", "tests.adapters.programs.langgraph_agent", url, NAME, "0") as other:
+        assert other.wait_for_output("0\n"), other.stderr
+        with pytest.raises(Busy, match=rf"adapter, pid {other.pid} "):
+            put(saver, {"n": 2}, 2)
+        other.kill()
+    with pytest.raises(Conflict, match="Read it again"):
+        put(saver, {"n": 2}, 2)
+    saver.get_tuple(CONFIG)
+    put(saver, {"n": 2}, 2)
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+def test_promise_1_every_step_of_a_killed_graph_is_there_once_and_in_order(url: str) -> None:
+    first = 0
+    for number in range(max(2, KILLS - 6)):
+        with Process(sys.executable, "-m", "tests.adapters.programs.langgraph_agent", url, NAME, str(first)) as graph:
+            assert graph.wait_for_output(f"{first + number % 4}\n"), graph.stderr
+            graph.kill()
+        acknowledged = max(map(int, re.findall(r"^(\d+)\n", graph.stdout, re.MULTILINE)))
+        state = make_graph(HoldfastSaver(url)).get_state(CONFIG)
+        texts = [one.content for one in state.values["messages"]]
+        asked = [int(text) for text in texts if text.isdigit()]
+        assert asked == list(range(asked[-1] + 1))
+        assert [text for text in texts if not text.isdigit()] == [f"reply {n}" for n in asked if f"reply {n}" in texts]
+        assert f"reply {acknowledged}" in texts
+        first = asked[-1] + 1
+        close_stores()
+
+
+def test_the_example_of_the_documentation_runs_as_pasted(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "adapters.md").read_text("utf-8").partition("## LangGraph")[2]
+    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:1]
+    exec(compile(code, "example", "exec"), {"__name__": "example"})
+
+    assert capsys.readouterr().out == "You sent 1 messages.\n"
+    assert Path(url.removeprefix("sqlite:///")).exists()
