@@ -41,7 +41,7 @@ BASICS = {
     "supervisor",
     "tasks",
 }
-SERVICES = BASICS | {"store", "engine", "providers", "tools", "processes", "interop", "sse"}
+SERVICES = BASICS | {"store", "engine", "providers", "tools", "instructions", "processes", "interop", "sse"}
 SERVICES |= {"http_connection", "http_server", "websocket_connection"}
 FACES = {"acp", "api", "gateway", "dashboard", "cron", "batch", "broker", "mcp_server", "telemetry", "torture"}
 WIRING = SERVICES | {"slash", "config", "logs", "wiring"}
@@ -68,6 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "processes": BASICS | {"store"},
     "providers": BASICS,
     "tools": BASICS | {"store", "processes"},
+    "instructions": BASICS | {"tools"},
     "engine": BASICS | {"store"},
     "interop": BASICS | {"store", "engine"},
     "slash": BASICS | {"store", "engine", "interop"},

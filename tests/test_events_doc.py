@@ -104,6 +104,7 @@ def test_content_parts_are_named() -> None:
         ("Usage", Usage),
         ("Request options", RequestOptions),
         ("Client tools", ClientTool),
+        ("Instruction sources", event.InstructionSource),
         ("Proposals", Proposal),
         ("Delegations", Delegation),
         ("Findings", Finding),

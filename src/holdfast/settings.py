@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from holdfast.model.event import Source
 from holdfast.model.mode import DEFAULT_MODE, Mode
 
 Provider = Literal["openai", "anthropic", "local", "scripted"]
@@ -154,6 +155,10 @@ class AgentSettings(Section, frozen=True):
     """The time limit of a sub-agent; a call may set a shorter one."""
     titles: bool = True
     """Whether the model gives a chat a title after the first exchange."""
+    rules: tuple[Source, ...] = ("chat", "run", "cron", "batch", "import")
+    """The sources of sessions that are told the rules of the user and of the project in the working directory."""
+    environment: tuple[Source, ...] = ("chat", "run", "cron", "batch", "import", "gateway")
+    """The sources of sessions that are told the date and the operating system, after the built-in system text."""
 
 
 TerminalName = Literal["local", "bubblewrap", "container", "ssh"]

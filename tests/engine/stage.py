@@ -39,6 +39,7 @@ from holdfast.model.errors import Invalid
 from holdfast.model.event import Event
 from holdfast.model.finding import Finding
 from holdfast.model.ids import WORKER, Ids
+from holdfast.model.instructions import LoadInstructions
 from holdfast.model.message import Content
 from holdfast.model.provider import AskModel, Delta, ModelReply, ModelRequest, StreamRestarted, ToolSpec
 from holdfast.model.session import Session
@@ -222,6 +223,7 @@ async def set_up(
     limits: SpendingLimits | None = None,
     find_price: FindPrice = unknown_price,
     delegation: DelegationLimits | None = None,
+    instructions: LoadInstructions | None = None,
 ) -> Stage:
     """Open the store, register a worker and build its engine; a model's script is played step by step.
 
@@ -257,7 +259,7 @@ async def set_up(
             delegation=may_delegate,
         )
         steps = min(link.max_steps or max_steps, max_steps)
-        return TurnSettings(asking, acting, steps, turn_seconds, compacting, link.max_tokens)
+        return TurnSettings(asking, acting, steps, turn_seconds, compacting, link.max_tokens, instructions)
 
     services = EngineServices(database, clock, ids, Bus(), worker_id, current_identity())
     meter = Meter(services, limits, find_price)

@@ -17,6 +17,7 @@ from holdfast.model.event import (
     Compacted,
     CompactionFailed,
     InputRefused,
+    InstructionsLoaded,
     ModelSaid,
     Recovered,
     ToolEnded,
@@ -148,12 +149,19 @@ def describe_event(entry: Entry) -> str | None:
             return f"← {name}: {outcome} ({millis / 1000:.1f} s){where}"
         case InputRefused():
             return REFUSED_NOTICE
+        case InstructionsLoaded() if entry.event.notices:
+            return instruction_notes(entry.event)
         case ApprovalAsked(question=question):
             return f"? {one_line(question)}: waiting for approval"
         case Recovered():
             return recovery_note(entry.event)
         case _:
             return None
+
+
+def instruction_notes(event: InstructionsLoaded) -> str:
+    """What was loaded into the system text, or changed in it: one line each."""
+    return "\n".join(f"[{event.part}: {one_line(notice)}]" for notice in event.notices)
 
 
 def recovery_note(event: Recovered) -> str:

@@ -36,6 +36,7 @@ from holdfast.model.event import (
     Forked,
     InputDropped,
     InputRefused,
+    InstructionsLoaded,
     MessagePinned,
     MessageRemoved,
     MessageUnpinned,
@@ -338,6 +339,8 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
             return f"the permission mode was changed from {event.previous} to {event.mode}", f"by {event.by}"
         case SystemChanged():
             return "the client's system prompt changed", collapse_line(event.system)[:200] or "the built-in one is used"
+        case InstructionsLoaded() if event.notices:
+            return f"{event.part} for the model were loaded", "; ".join(event.notices)
         case InputRefused():
             return f"the provider refused {counted(len(event.seqs), 'message')}; set aside", event.reason
         case TurnEnded() if event.outcome != "done":

@@ -309,6 +309,42 @@ class SystemChanged(_Fact, frozen=True):
     sha256: str = ""
 
 
+InstructionPart = Literal["system", "rules", "skills", "memory", "environment"]
+
+
+class InstructionSource(_Fact, frozen=True):
+    """A file or fact that a part of the instructions was built from. `sha256` is that of its whole content."""
+
+    path: str
+    sha256: str = ""
+    size: int = 0
+    """Bytes."""
+    start: int = 0
+    """Where it begins in the text of the part, in characters."""
+    shown: int = 0
+    """How many characters of it are in the text of the part, from `start` on."""
+    cut: bool = False
+    """Whether that is only its beginning."""
+    refused: str = ""
+    """Why it cannot be used now. The text that was recorded before is then kept, if there is any."""
+
+
+class InstructionsLoaded(_Fact, frozen=True):
+    """A part of the system text, from this turn on: committed before the model is called with it.
+
+    It replaces the part recorded before. An empty text means that the part is left out.
+    """
+
+    turn_id: str
+    part: InstructionPart
+    text: str = ""
+    sha256: str = ""
+    """Of `text`."""
+    sources: tuple[InstructionSource, ...] = ()
+    notices: tuple[str, ...] = ()
+    """What a person is told: what was loaded, changed, cut or refused."""
+
+
 class InputRefused(_Fact, frozen=True):
     """The provider refused new input because of its content: the messages stay in the log and leave the context.
 
@@ -616,6 +652,7 @@ Event = (
     | ModelChanged
     | ModeChanged
     | SystemChanged
+    | InstructionsLoaded
     | InputRefused
     | Forked
     | Ended
@@ -673,6 +710,7 @@ KINDS: dict[str, type[Event]] = {
     "model_changed": ModelChanged,
     "mode_changed": ModeChanged,
     "system_changed": SystemChanged,
+    "instructions_loaded": InstructionsLoaded,
     "input_refused": InputRefused,
     "forked": Forked,
     "ended": Ended,

@@ -56,6 +56,7 @@ from holdfast.supervisor import BackgroundTask, Supervisor
 from holdfast.tools.backends import private_tmp
 from holdfast.tools.backends.container import ContainerBackend
 from holdfast.tools.toolbox import Toolbox
+from holdfast.wiring.instructions import InstructedSession, SessionInstructions
 from holdfast.wiring.tools import SessionTools, open_tools, session_terminal, tool_call_settings
 
 SessionToolbox = Callable[[str, Toolbox], Toolbox]
@@ -127,7 +128,9 @@ async def open_engine(
     async with open_tools(
         services, settings, environment, registry, foreground, context_window(settings, settings.model)
     ) as tools:
-        prepare = _prepare_turns(settings, models, meter, tools, session_tools, attended=attended)
+        prepare = _prepare_turns(
+            settings, models, meter, tools, session_tools, (clock, environment.get("TZ", "")), attended=attended
+        )
         scheduler = Scheduler(services, prepare, adopt=foreground.adopt)
         engine = _build_engine(
             services,
@@ -266,28 +269,39 @@ def _prepare_turns(
     meter: Meter,
     tools: SessionTools,
     session_tools: SessionToolbox | None,
+    clock: tuple[Clock, str],
     *,
     attended: bool,
 ) -> Prepare:
-    """Return the function that chooses the settings of a session's turns."""
+    """Return the function that chooses the settings of a session's turns. `clock` is the clock with the variable TZ."""
     system = settings.agent.system or SYSTEM_PROMPT.read_text("utf-8")
     compaction = cache(partial(compaction_settings, settings, models))
+    zone = cache(partial(load_zone, settings.reset.timezone, clock[1]))
 
     def prepare(session: Session, opened: Event) -> TurnSettings:
         model = session.summary.model or settings.model
         link = delegation_of(session, opened)
         toolbox = tools.toolbox if session_tools is None else session_tools(link.root_id or session.id, tools.toolbox)
         own = msgspec.structs.replace(tools, toolbox=toolbox)
+        tool_calls = msgspec.structs.replace(
+            tool_call_settings(session, opened, own, settings, attended=attended),
+            model=CallModelSettings(model, models.ask, settings.agent.step_seconds, meter),
+        )
+        told = InstructedSession(
+            source=session.summary.source,
+            system=system,
+            workdir=tool_calls.workdir,
+            terminal=tool_calls.terminal,
+            window=compaction(model).window,
+        )
         return TurnSettings(
             ModelCallSettings(model, system, models.ask, settings.agent.step_seconds, meter, meter.limits.are_set),
-            msgspec.structs.replace(
-                tool_call_settings(session, opened, own, settings, attended=attended),
-                model=CallModelSettings(model, models.ask, settings.agent.step_seconds, meter),
-            ),
+            tool_calls,
             min(link.max_steps or settings.agent.max_steps, settings.agent.max_steps),
             settings.agent.turn_seconds,
             compaction(model),
             link.max_tokens,
+            SessionInstructions(settings, clock[0], zone, told).loader,
         )
 
     return prepare

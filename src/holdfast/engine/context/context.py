@@ -32,6 +32,8 @@ from holdfast.model.event import (
     Event,
     Forked,
     InputRefused,
+    InstructionPart,
+    InstructionsLoaded,
     MessagePinned,
     MessageRemoved,
     MessageUnpinned,
@@ -78,6 +80,7 @@ STATE_EVENTS = {
     MessageRemoved,
     ModelChanged,
     SystemChanged,
+    InstructionsLoaded,
     InputRefused,
     PlanChanged,
     TurnEnded,
@@ -146,6 +149,8 @@ class Context:
         self.request_cache = RequestCache()
         self.system: str | None = None
         """The latest system text from a client; None for the built-in one."""
+        self.instructions: dict[InstructionPart, InstructionsLoaded] = {}
+        """The newest recorded event of each part of the instructions."""
         self.call_ids: set[str] = set()
         """Every call that the model made in this session."""
         self.last_attempt: CompactionAttempt | None = None
@@ -166,7 +171,8 @@ class Context:
         """An estimate of the memory in use, for the limit of the session cache."""
         summaries = sum(len(logged.event.summary) for logged in self._compactions)
         numbers = CALL_ID_BYTES * len(self.call_ids) + 40 * len(self._user_seqs)
-        return MESSAGE_BYTES + self._message_bytes + self.request_cache.size + summaries + numbers
+        instructions = sum(len(event.text) for event in self.instructions.values())
+        return MESSAGE_BYTES + self._message_bytes + self.request_cache.size + summaries + numbers + instructions
 
     @property
     def view(self) -> Sequence[Message]:
@@ -242,6 +248,8 @@ class Context:
                 self.system = event.system
             case SystemChanged():
                 self.system = event.system or None
+            case InstructionsLoaded():
+                self.instructions[event.part] = event
             case InputRefused():
                 is_quoted = any(_quotes(event.reason, one) for one in self._messages if one.seq in event.seqs)
                 self._remove(set(event.seqs), REFUSED.format("." if is_quoted else f": {event.reason}"), "failed")

@@ -13,6 +13,7 @@ from holdfast.engine.compaction.compact import CompactionSettings, compact, dele
 from holdfast.engine.context import budget
 from holdfast.engine.context.budget import ENOUGH, BudgetDecision
 from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.engine.turn.instructions import load_instructions
 from holdfast.engine.turn.model_call import ModelCallSettings, call_model, spent
 from holdfast.engine.turn.next_step import (
     CallModel,
@@ -29,6 +30,7 @@ from holdfast.engine.turn.session_cache import complete_context
 from holdfast.engine.turn.tool_call import ToolCallSettings, run_calls
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, TurnEnded, TurnOutcome
+from holdfast.model.instructions import LoadInstructions
 from holdfast.model.turn import TOO_MANY, close, close_call, half_said, may_call_tools
 from holdfast.tasks import LateHelper
 
@@ -49,6 +51,8 @@ class TurnSettings(msgspec.Struct, frozen=True):
     """Without it the context is never compacted, and a full window ends the turn."""
     max_tokens: int = 0
     """How many tokens the model calls of a turn may take; 0 for any number."""
+    instructions: LoadInstructions | None = None
+    """Loads the project rules and the other recorded parts of the system text; without it there are none."""
 
     def repeatable(self, name: str) -> bool:
         try:
@@ -63,7 +67,12 @@ async def run_turns(active: ActiveSession, settings: TurnSettings) -> bool:
     False if the worker shuts down and leaves a turn open for the next worker.
     """
     turn_id, deadline = None, 0.0
-    while (step := await _next(active, settings)) is not None:
+    while True:
+        if settings.instructions is not None and active.turn.id != turn_id:
+            await load_instructions(active, settings.instructions)
+        step = await _next(active, settings)
+        if step is None:
+            return True
         if active.turn.id != turn_id:
             turn_id, deadline = active.turn.id, active.services.clock.monotonic() + settings.turn_seconds
         if isinstance(step, FinishTurn):
@@ -80,7 +89,6 @@ async def run_turns(active: ActiveSession, settings: TurnSettings) -> bool:
             await active.end_turn(closing(active, "failed", reason, "token_limit"))
         else:
             await _run_step(active, settings, step)
-    return True
 
 
 def _tokens(active: ActiveSession) -> int:
@@ -110,6 +118,7 @@ def update_frame(active: ActiveSession, settings: TurnSettings) -> RequestFrame:
         settings.tool_call.toolbox.specs(),
         session_system=active.context.system,
         default_system=settings.model_call.system,
+        recorded=active.context.instructions,
         window=None if compaction is None else compaction.window,
         known=active.frame,
     )

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.engine.context.context import Context
 from holdfast.engine.context.tokens import estimate_frame
 from holdfast.model.event import ClientTool, RequestOptions
+from holdfast.model.instructions import PARTS, Recorded
 from holdfast.model.provider import ModelRequest, ToolSpec
 
 SHARE = 3
@@ -50,16 +51,17 @@ def build_frame(
     *,
     session_system: str | None,
     default_system: str,
+    recorded: Recorded,
     window: int | None,
     known: RequestFrame | None,
 ) -> RequestFrame:
     """Build the frame of a turn's requests. `known`, the last one, is returned while nothing has changed: tools can be many.
 
-    The system text is the turn's instructions and system text, else the session's, else the default. Without a
-    `window` the tools are never shortened.
+    The system text is the turn's instructions and system text, else the session's, else the default; then the recorded
+    parts. Without a `window` the tools are never shortened.
     """
     given = [text for text in (options.instructions, options.system or session_system) if text]
-    system = "\n\n".join(given) or default_system
+    system = system_text("\n\n".join(given), default_system, recorded)
     parts = (options, own_tools, system, window)
     if known is not None and parts == (known.options, known.own_tools, known.system, known.window):
         return known
@@ -67,6 +69,16 @@ def build_frame(
     if window is not None:
         tools = fitting(system, tools, window)
     return RequestFrame(*parts, tools, estimate_frame(system, tools))
+
+
+def system_text(given: str, default: str, recorded: Recorded) -> str:
+    """The system text of a request: the client's own, else the recorded built-in one, and the other recorded parts."""
+    if not recorded:
+        return given or default
+    built_in = recorded.get("system")
+    base = given or (built_in.text if built_in is not None else "") or default
+    rest = [recorded[part].text for part in PARTS if part != "system" and part in recorded]
+    return "\n\n".join(text for text in (base, *rest) if text)
 
 
 def offered(options: RequestOptions, ours: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:

@@ -11,7 +11,7 @@ from holdfast.cli.chat.output.painter import Painter
 from holdfast.cli.chat.output.text_fit import call_line, shorten
 from holdfast.cli.chat.prompts import BY
 from holdfast.cli.progress import FRAMES
-from holdfast.cli.turn_output import recovery_note
+from holdfast.cli.turn_output import instruction_notes, recovery_note
 from holdfast.engine.liveness.handover_question import asked_by
 from holdfast.engine.streaming.bus import LiveText, StreamItem, TurnBroke
 from holdfast.engine.turn.loop import INTERRUPTED
@@ -28,6 +28,7 @@ from holdfast.model.event import (
     Ended,
     Event,
     InputRefused,
+    InstructionsLoaded,
     ModeChanged,
     ModelChanged,
     ModelSaid,
@@ -255,6 +256,8 @@ def describe_notice(event: Event) -> str | None:
             return f"[model changed to {one_line(event.model)}]"
         case ModeChanged():
             return f"[permission mode changed to {event.mode}]"
+        case InstructionsLoaded() if event.notices:
+            return instruction_notes(event)
         case InputRefused():
             return REFUSED_NOTICE
         case Rewound():

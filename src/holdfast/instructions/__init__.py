@@ -1,0 +1,1 @@
+"""Reads what the model is told besides the conversation: project rules and the environment."""

@@ -1,0 +1,43 @@
+"""What the model is told about where it works: the date, the operating system, the working directory, the git branch.
+
+The date is that of the day, so that the text changes at most once a day and providers' prompt caches keep hitting.
+"""
+
+import platform
+import re
+from datetime import datetime
+from pathlib import Path
+
+from holdfast.instructions.rules import project_root
+from holdfast.instructions.text_file import read_text
+from holdfast.model.instructions import LoadedPart
+from holdfast.model.sanitize import one_line
+
+HEAD = re.compile(r"ref: refs/heads/(?P<branch>\S{1,250})\s*|(?P<commit>[0-9a-f]{40,64})\s*")
+GITDIR = re.compile(r"gitdir: (?P<path>[^\n\0]{1,4000})\n?")
+SMALL = 4096
+
+
+def describe_environment(now: datetime, workdir: Path | None, terminal: str) -> LoadedPart:
+    """The environment as text. Without a working directory no file of the host is read."""
+    lines = [f"- Date: {now:%A, %d %B %Y} ({now.tzname() or 'local time'})"]
+    lines += [f"- Operating system: {platform.system()} {platform.release()} ({platform.machine()})"]
+    if workdir is not None:
+        lines += [f"- Working directory: {one_line(str(workdir))}"]
+        branch = find_branch(workdir)
+        lines += [f"- Git branch: {one_line(branch)}"] if branch else []
+        lines += [f"- Commands run in: {terminal}"] if terminal != "local" else []
+    return LoadedPart(part="environment", text="\n".join(["# Environment", *lines]))
+
+
+def find_branch(workdir: Path) -> str:
+    """The git branch of the directory, or the commit if none is checked out; empty outside a repository."""
+    root = project_root(workdir)
+    git = root / ".git"
+    if git.is_file():  # a linked worktree, or a submodule
+        found = GITDIR.fullmatch(read_text(git, None, max_bytes=SMALL).text)
+        git = root / found["path"] if found is not None else git
+    head = HEAD.fullmatch(read_text(git / "HEAD", None, max_bytes=SMALL).text)
+    if head is None:
+        return ""
+    return head["branch"] or f"none, at commit {head['commit'][:12]}"
