@@ -19,6 +19,7 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.message import text_of
+from holdfast.store.repos import activity
 from tests.engine.delegation.family import Family, family
 
 HANG = {"task": "hang"}
@@ -303,3 +304,16 @@ async def test_a_result_with_any_characters_arrives(tmp_path: Path) -> None:
         events = await one.delegate(parent, {"task": task})
 
         assert task in results(events)[0]
+
+
+async def test_a_parent_that_waits_is_not_suspected_when_its_worker_dies(tmp_path: Path) -> None:
+    """Otherwise it would hold back a child that may only run alone, for which it waits."""
+    async with family(tmp_path) as one:
+        parent = await one.parent()
+        turn = asyncio.create_task(one.delegate(parent, HANG))
+        await wait_for_child(one, parent, ended_at=None)
+
+        at_work = await one.stage.database.read(activity.list_by_worker, one.stage.worker_id)
+        assert [found.session_id for found in at_work if found.session_id == parent] == []
+        await one.stage.engine.interrupt(parent)
+        await turn

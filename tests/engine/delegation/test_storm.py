@@ -61,7 +61,7 @@ async def storm(place: str, folder: Path, parent: str, *, writes: bool) -> None:
     chance = random.Random(f"{place} {writes}")
     for _ in range(DEATHS):
         when: Literal["before", "after"] = chance.choice(["before", "after"])
-        dying = CrashingDatabase(await open_place(place), chance.randint(4, 60), when)
+        dying = CrashingDatabase(await open_place(place), chance.randint(8, 80), when)
         try:
             await live(parent, folder, dying, chance, writes=writes)
         except Crash:

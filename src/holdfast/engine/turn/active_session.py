@@ -20,7 +20,7 @@ from holdfast.engine.turn.request import RequestFrame
 from holdfast.model.entry import Entry
 from holdfast.model.event import ChildEnded, Ended, Event, ModelSaid, ToolStarted, TurnEnded
 from holdfast.model.session import Session
-from holdfast.model.turn import Turn, fold_turn
+from holdfast.model.turn import DELEGATING, Turn, fold_turn
 from holdfast.store.database import Transaction
 from holdfast.store.repos import (
     activity,
@@ -124,7 +124,11 @@ class ActiveSession(msgspec.Struct, eq=False):
     def _must_wait(self, events: Sequence[Event]) -> bool:
         """Whether the events begin work that must not run beside that of another suspect."""
         is_isolated = self.turn.id is not None and self.turn.id == self.isolated_turn
-        return is_isolated and not self.is_alone and any(isinstance(event, ToolStarted) for event in events)
+        return (
+            is_isolated
+            and not self.is_alone
+            and any(isinstance(event, ToolStarted) and event.name not in DELEGATING for event in events)
+        )
 
     async def _isolate(self) -> None:
         """Wait until no other isolated replay is at work anywhere."""
@@ -179,7 +183,7 @@ class ActiveSession(msgspec.Struct, eq=False):
             added = [Entry(first + offset, at, event) for offset, event in enumerate(events)]
             self._apply([*missed, *added])
             self.session = session
-            if _is_acting(before) != _is_acting(after):
+            if _is_acting(before) != _is_acting(after) or (self.at_work and _only_delegates(after)):
                 self.at_work = _is_acting(after)
                 self.is_alone = self.is_alone and self.at_work
             self.set_queue(queued)
@@ -188,7 +192,7 @@ class ActiveSession(msgspec.Struct, eq=False):
         """Record whether a tool of the turn runs in this process, if that changes."""
         if _is_acting(after) and not _is_acting(before) and after.id is not None:
             activity.begin(tx, self.lease, after.id, isolated=after.id == self.isolated_turn)
-        elif _is_acting(before) and not _is_acting(after):
+        elif (_is_acting(before) and not _is_acting(after)) or (self.at_work and _only_delegates(after)):
             activity.end(tx, self.lease)
 
     def _missed(self, tx: Transaction, upto: int) -> list[Entry]:
@@ -388,3 +392,8 @@ class ActiveSession(msgspec.Struct, eq=False):
 def _is_acting(turn: Turn) -> bool:
     """Whether a call works in this process. One that only waits for a child session does not."""
     return bool(turn.started and turn.acting)
+
+
+def _only_delegates(turn: Turn) -> bool:
+    """Whether calls have started, and all of them only wait for child sessions: then no recovery is being prepared either."""
+    return bool(turn.started and not turn.acting)
