@@ -75,6 +75,7 @@ class Engine:
         compaction: Callable[[str], CompactionSettings] | None = None,
         meter: Meter | None = None,
         leaves_queue: bool = False,
+        tool_names: Sequence[str] = (),
     ) -> None:
         dead_workers = DeadWorkers(services)
         self.services = services
@@ -96,6 +97,8 @@ class Engine:
         """What a janitor of this worker does besides its own work."""
         self.actions = SessionActions(services.database, services.clock, services.ids, services.identity)
         """Actions on whole sessions."""
+        self.tool_names = tool_names
+        """The tools of this worker, as the model sees them."""
         self.shutdown = Shutdown(services)
         self.delegation = DelegationWatch(services, scheduler.take_up, leaves_queue=leaves_queue)
         """Starts, wakes and stops what belongs to child sessions."""

@@ -8,7 +8,18 @@ import msgspec
 
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.message import Text
-from holdfast.slash import agents, browse, cost, custom, navigation, questions, queued, session_info, turn_control
+from holdfast.slash import (
+    agents,
+    browse,
+    cost,
+    custom,
+    mcp_servers,
+    navigation,
+    questions,
+    queued,
+    session_info,
+    turn_control,
+)
 from holdfast.slash.context import CommandContext
 
 Handler = Callable[[CommandContext, str], Awaitable[None]]
@@ -111,6 +122,7 @@ COMMANDS = (
         "[queue|steer|interrupt]",
         completes="busy",
     ),
+    SlashCommand("mcp", mcp_servers.mcp, "list the MCP servers and their tools"),
     SlashCommand("search", browse.search, "search all sessions", "WORDS"),
     SlashCommand(
         "export", browse.export, "export this session to a file", "[md|html|jsonl] [FILE] [--force]", completes="export"

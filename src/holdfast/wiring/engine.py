@@ -193,6 +193,7 @@ def _build_engine(
         meter=meter,
         compaction=partial(compaction_settings, settings, models),
         leaves_queue=leaves_queue,
+        tool_names=[spec.name for spec in tools.toolbox.specs()],
     )
 
 
