@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from bench import (
+    adapters,
     api_load,
     append,
     context,
@@ -84,6 +85,10 @@ async def _layers(scope: Scope) -> list[Figure]:
     return await session_layers.measure(scope.folder, rounds=scope.size.load_rounds, appends=scope.size.appends // 2)
 
 
+async def _adapters(scope: Scope) -> list[Figure]:
+    return await adapters.measure(scope.folder, rounds=scope.size.load_rounds, appends=scope.size.appends // 2)
+
+
 async def _growth(scope: Scope) -> list[Figure]:
     return await growth.measure(scope.folder, rounds=scope.size.rounds, appends=scope.size.appends // 5)
 
@@ -125,6 +130,7 @@ SECTIONS: dict[str, Section] = {
     "streams": _streams,
     "layers": _layers,
     "append": _append,
+    "adapters": _adapters,
     "growth": _growth,
     "engine": _engine,
     "context": _context,
