@@ -46,6 +46,19 @@ async def test_the_request_shows_what_would_run_and_allows_it_once(home: Path, f
     assert outcome(editor, session) == "ok"
 
 
+async def test_the_question_of_a_sub_agent_is_asked_in_the_editor_of_its_parent(home: Path, folder: Path) -> None:
+    build = risky(folder)
+    async with editing(home, choose=lambda question: "allow") as editor:
+        session = await editor.new(folder)
+        stop = await editor.say(session, f"use tool delegate {json.dumps({'task': RISKY})}")
+        question = await editor.asked.get()
+
+    assert stop == "end_turn"
+    assert question.session_id == session
+    assert "rm -rf build" in question.call.content[0].content.text
+    assert not build.exists()
+
+
 async def test_a_denied_call_does_not_run(home: Path, folder: Path) -> None:
     build = risky(folder)
     async with editing(home, choose=lambda question: "reject") as editor:

@@ -24,7 +24,6 @@ from holdfast.model.entry import Entry
 from holdfast.model.errors import Conflict, HoldfastError, NotFound
 from holdfast.model.event import (
     ApprovalAnswered,
-    ApprovalAsked,
     InputDropped,
     ModelSaid,
     Quarantined,
@@ -59,7 +58,7 @@ class EditorSession:
         self._turns: dict[str, asyncio.Future[Outcome]] = {}
         """The turns of this editor's prompts, by the id under which they were admitted or which they joined."""
         self._finish: dict[str, str] = {}
-        self._questions: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._questions: dict[tuple[str, str, str], asyncio.Task[None]] = {}
         self._seen = 0
         self._tasks = Tasks()
         self._open_turn: str | None = None
@@ -87,8 +86,7 @@ class EditorSession:
         )
         await self.send(update)
         self._tasks.start(self._follow(), f"acp {self.session_id}")
-        for found in await self._engine.services.database.read(approvals.list_unanswered, self.session_id):
-            self._ask(PermissionQuestion(found.turn_id, found.call_id, found.question, found.proposal))
+        self._tasks.start(self._follow_questions(), f"acp questions {self.session_id}")
 
     async def _close_left_turn(self) -> None:
         """Close a turn that a dead worker left, unless it waits for an answer: that can still be given."""
@@ -154,17 +152,15 @@ class EditorSession:
                 self._finish[event.turn_id] = event.finish
             case TurnEnded() | InputDropped() | Quarantined():
                 self._end_turn(event)
-            case ApprovalAsked():
-                self._ask(PermissionQuestion(event.turn_id, event.call_id, event.question, event.proposal))
             case ApprovalAnswered():
-                self._stop_asking(event.turn_id, event.call_id)
+                self._stop_asking((self.session_id, event.turn_id, event.call_id))
             case _:
                 pass
 
     def _end_turn(self, event: Outcome) -> None:
-        for turn_id, call in list(self._questions):
-            if turn_id == event.turn_id:
-                self._stop_asking(turn_id, call)
+        for key in list(self._questions):
+            if key[:2] == (self.session_id, event.turn_id):
+                self._stop_asking(key)
         if self._open_turn == event.turn_id:
             self._open_turn = None
         future = self._turns.pop(event.turn_id, None)
@@ -178,6 +174,18 @@ class EditorSession:
             future = self._turns.pop(turn_id, None)
             if future is not None and not future.done():
                 future.set_exception(broke.error)
+
+    async def _follow_questions(self) -> None:
+        """Ask the questions that are open, those of sub-agents too, which are in other logs."""
+        database = self._engine.services.database
+        async with aclosing(database.listen(self.session_id)) as changes:
+            async for _ in changes:
+                found = await database.read(approvals.list_unanswered_in_tree, self.session_id)
+                for one in found:
+                    if one.call_key not in self._questions:
+                        self._ask(PermissionQuestion(*one.call_key, one.question, one.proposal))
+                for key in set(self._questions) - {one.call_key for one in found}:
+                    self._stop_asking(key)
 
     # prompts
 
@@ -218,13 +226,12 @@ class EditorSession:
 
     def _ask(self, asked: PermissionQuestion) -> None:
         """Ask the person in the editor. Whoever answers first decides: the question is open everywhere else, too."""
-        key = asked.turn_id, asked.call_id
-        self._stop_asking(*key)
+        key = asked.session_id, asked.turn_id, asked.call_id
         self._questions[key] = self._tasks.start(self._request_permission(asked), "acp permission")
         self._changed.set()
 
-    def _stop_asking(self, turn_id: str, call_id: str) -> None:
-        task = self._questions.pop((turn_id, call_id), None)
+    def _stop_asking(self, key: tuple[str, str, str]) -> None:
+        task = self._questions.pop(key, None)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
 
@@ -237,7 +244,7 @@ class EditorSession:
             )
             answer = permissions.parse_outcome(response, asked.proposal)
             if answer is not None:
-                call_key = (self.session_id, asked.turn_id, asked.call_id)
+                call_key = (asked.session_id, asked.turn_id, asked.call_id)
                 await self._engine.answer(call_key, answer, by=BY)
         except (Conflict, NotFound) as e:
             logger.info("the question of session %s was answered elsewhere: %s", self.session_id, e)

@@ -18,8 +18,9 @@ FORM = "This call asks for values. Enter them with `holdfast questions` or in th
 
 
 class PermissionQuestion(msgspec.Struct, frozen=True):
-    """An open question about a call."""
+    """An open question about a call, of the session or of one of its sub-agents."""
 
+    session_id: str
     turn_id: str
     call_id: str
     question: str
