@@ -9,7 +9,16 @@ import pytest
 
 from holdfast.engine.context.context import Context
 from holdfast.model.errors import Busy, Invalid, LeaseLost, NotFound, Unavailable
-from holdfast.model.event import Compacted, CompactionFailed, CompactionUndone, Event, Rewound, TurnEnded, UserSaid
+from holdfast.model.event import (
+    Compacted,
+    CompactionFailed,
+    CompactionUndone,
+    Event,
+    ModelCalled,
+    Rewound,
+    TurnEnded,
+    UserSaid,
+)
 from holdfast.model.message import Part, Text, ToolCall, text_of
 from holdfast.model.provider import ModelRequest
 from holdfast.store.repos import log, sessions
@@ -48,7 +57,9 @@ async def test_promise_16_and_17_a_manual_compaction_raises_the_epoch_and_keeps_
 
     assert isinstance(event, Compacted)
     assert (session.id, session.summary.epoch, session.state) == (session_id, 1, "waiting")
-    assert [entry.event for entry in entries] == [*before, event]
+    written = [entry.event for entry in entries]
+    assert [*written[: len(before)], written[-1]] == [*before, event]
+    assert all(isinstance(one, ModelCalled) for one in written[len(before) : -1])
     assert (event.how, event.about, event.turn_id) == ("summary", "the roses", "")
     assert "the roses" in reader.summed_up[0].messages[0].text
     shown = reader.shown[-1].messages
