@@ -24,6 +24,7 @@ from holdfast.model.event import (
     ContainerRestarted,
     Ended,
     Event,
+    FilesRestored,
     Forked,
     Imported,
     InputDropped,
@@ -349,6 +350,11 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     (ToolCheckpointed(turn_id=TURN, call_id="c1", state="{}"), None, ""),
     (Titled(title="x"), None, ""),
     (ModelChanged(model="m"), None, ""),
+    (
+        FilesRestored(to_seq=4, files=("a", "b"), skipped=("c: it is too large now",), by="ann"),
+        "2 files restored to event 4",
+        "by ann; skipped: c: it is too large now",
+    ),
     (
         ModeChanged(mode="plan", previous="edits", by="ann"),
         "the permission mode was changed from edits to plan",

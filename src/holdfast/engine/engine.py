@@ -24,6 +24,7 @@ from holdfast.engine.liveness.ownership import OwnedSessions
 from holdfast.engine.liveness.shutdown import Shutdown
 from holdfast.engine.process_port import ProcessPort
 from holdfast.engine.reset.reset import NEVER, Resets
+from holdfast.engine.rewinds import Rewinds
 from holdfast.engine.scheduler import Scheduler
 from holdfast.engine.services import EngineServices
 from holdfast.engine.session_actions import SessionActions
@@ -44,6 +45,7 @@ from holdfast.model.answer import Answer
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.event import ApprovalAnswered, Compacted, CompactionFailed, CompactionUndone, ModelChanged
+from holdfast.model.file_change import FilePort
 from holdfast.model.ids import SESSION
 from holdfast.model.message import Message
 from holdfast.model.mode import LOCAL_USER
@@ -76,6 +78,7 @@ class Engine:
         meter: Meter | None = None,
         leaves_queue: bool = False,
         tool_names: Sequence[str] = (),
+        files: FilePort | None = None,
     ) -> None:
         dead_workers = DeadWorkers(services)
         self.services = services
@@ -110,6 +113,8 @@ class Engine:
         self._default_model = default_model
         self._watch = SessionWatch(services, scheduler.sessions.is_active, scheduler.sessions.streamed)
         self._leaves_queue = leaves_queue
+        self.rewinds = Rewinds(services, files, lambda ref, count: self.plan_rewind(ref, count=count))
+        """Takes sessions back to an earlier point, with the files that their tools changed."""
         self._compaction = compaction
 
     async def open(self, opening: OpenRequest) -> OpenedSession:

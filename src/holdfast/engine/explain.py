@@ -33,6 +33,7 @@ from holdfast.model.event import (
     ContainerRestarted,
     Ended,
     Event,
+    FilesRestored,
     Forked,
     InputDropped,
     InputRefused,
@@ -335,6 +336,9 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
             return f"process {event.process_id} ran past its time to live", event.evidence
         case ProcessesLeft():
             return f"its processes were left: {event.action} {event.to}".rstrip(), ", ".join(event.processes)
+        case FilesRestored():
+            skipped = f"; skipped: {'; '.join(event.skipped)}" if event.skipped else ""
+            return f"{counted(len(event.files), 'file')} restored to event {event.to_seq}", f"by {event.by}{skipped}"
         case ModeChanged():
             return f"the permission mode was changed from {event.previous} to {event.mode}", f"by {event.by}"
         case SystemChanged():

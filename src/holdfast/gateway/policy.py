@@ -14,7 +14,7 @@ from holdfast.slash import registry
 
 Groups = Literal["addressed", "all", "none"]
 EVERYBODY = "*"
-OWNER_COMMANDS = ("sessions", "search", "export", "takeover", "questions", "approvals")
+OWNER_COMMANDS = ("sessions", "search", "export", "takeover", "questions", "approvals", "rewind")
 """Commands that show or change more than the chat's own sessions."""
 CANCEL = frozenset(("cancel", "/cancel", "no", "n", "abort"))
 """Answers that cancel a command which waits for a choice."""

@@ -284,6 +284,18 @@ class Rewound(_Fact, frozen=True):
     why: Literal["undo", "retry"] = "undo"
 
 
+class FilesRestored(_Fact, frozen=True):
+    """Files get the content that they had after `to_seq`. Committed before the first of them is touched."""
+
+    to_seq: int
+    files: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    """Files that are left as they are, each with the reason."""
+    conversation: bool = False
+    """Whether the conversation was taken back to the same point."""
+    by: str = ""
+
+
 class Titled(_Fact, frozen=True):
     title: str
     by: Literal["user", "model", "import"] = "user"
@@ -648,6 +660,7 @@ Event = (
     | BudgetRaised
     | CompactionUndone
     | Rewound
+    | FilesRestored
     | Titled
     | ModelChanged
     | ModeChanged
@@ -706,6 +719,7 @@ KINDS: dict[str, type[Event]] = {
     "budget_raised": BudgetRaised,
     "compaction_undone": CompactionUndone,
     "rewound": Rewound,
+    "files_restored": FilesRestored,
     "titled": Titled,
     "model_changed": ModelChanged,
     "mode_changed": ModeChanged,

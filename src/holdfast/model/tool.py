@@ -7,6 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from holdfast.model.delegation import DelegationRecord, DelegationRequest
+from holdfast.model.file_change import NewFileChange
 from holdfast.model.finding import Finding
 from holdfast.model.message import Content, Message, Text
 from holdfast.model.plan import PlanItem
@@ -70,6 +71,9 @@ class CallHost(Protocol):
 
     def report(self, text: str) -> None:
         """Show the progress of the call to whoever watches. It is not stored."""
+
+    async def record_change(self, change: NewFileChange) -> None:
+        """Store the content of a file durably before the call changes it, so that a rewind can restore it."""
 
     def is_stopped(self) -> bool:
         """Whether a person stopped the turn. Otherwise a cancelled call may be continued by another worker."""

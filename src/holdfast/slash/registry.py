@@ -17,6 +17,7 @@ from holdfast.slash import (
     navigation,
     questions,
     queued,
+    rewinding,
     session_info,
     turn_control,
 )
@@ -75,6 +76,12 @@ COMMANDS = (
     SlashCommand("title", session_info.title, "show or set the title", "[TITLE]"),
     SlashCommand(
         "undo", turn_control.undo, "undo the last exchange, or the last NUMBER; the log keeps them", "[NUMBER]"
+    ),
+    SlashCommand(
+        "rewind",
+        rewinding.rewind,
+        "go back before a message and restore the files changed since; previews first",
+        "[NUMBER|@SEQ|undo] [both|files|conversation] [--force PATH]",
     ),
     SlashCommand("retry", turn_control.retry, "discard the last reply and ask again, adding TEXT", "[TEXT]"),
     SlashCommand("stop", turn_control.stop, "stop the running turn; its messages are kept"),

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from holdfast.model.errors import Invalid, Unavailable
+from holdfast.model.file_change import TOO_LARGE, NewFileChange, hash_content
 from holdfast.model.finding import Finding
 from holdfast.model.text import counted
 from holdfast.model.tool import Preview, ToolContext, ToolOutput
@@ -33,6 +34,7 @@ DIFF_CHARS = 12_000
 COMPARED_LINES = 2_000
 """Longer changes are counted, not compared: the time of a comparison grows with the square of the lines."""
 
+PRIVATE = Path("/tmp")  # noqa: S108 - private in the backend bubblewrap
 LINES = re.compile(r"[^\n]*\n|[^\n]+")
 
 T = TypeVar("T")
@@ -93,7 +95,10 @@ class FileEditor:
             async with self.lock(path) as real:
                 check_write(named, real, context, self._home)
                 name = display_path(path, context.workdir)
-                return await run_in_thread(lambda: _apply(plan(take_snapshot(real), name), real, context))
+                change = await run_in_thread(lambda: plan(take_snapshot(real), name))
+                _check_approved(change, real, context)
+                await record_change(context, real, change)
+                return await run_in_thread(lambda: _apply(change, real))
         except (Invalid, Unavailable) as e:
             return ToolOutput.say(str(e), ok=False)
         except OSError as e:
@@ -110,6 +115,11 @@ class FileEditor:
         async with self._locks.setdefault(Path("/", context.session_id, *path.parts[1:]), asyncio.Lock()):
             change = plan(await files.snapshot(path), display_path(path, backend.workdir(context)))
             _check_approved(change, path, context)
+            is_private = path.is_relative_to(PRIVATE) or not backend.shares_files
+            elsewhere = (
+                f"it is in the terminal backend {backend.name}, where files are not restored" if is_private else ""
+            )
+            await record_change(context, path if elsewhere else real_path(path), change, elsewhere)
             await run_to_completion(files.replace(path, encode_text(change.new), change.before))
             return ToolOutput.say(change.report)
 
@@ -134,10 +144,33 @@ def _preview(path: Path, context: ToolContext, plan: Plan) -> Preview:
     return Preview(text=plan(take_snapshot(real), display_path(path, context.workdir)).preview(str(real)))
 
 
-def _apply(change: FileChange, path: Path, context: ToolContext) -> ToolOutput:
-    _check_approved(change, path, context)
+def _apply(change: FileChange, path: Path) -> ToolOutput:
     replace_file(path, change.new, change.before.status)
     return ToolOutput.say(change.report)
+
+
+async def record_change(context: ToolContext, path: Path, change: FileChange, problem: str = "") -> None:
+    """Store the content of the file before it is changed. `problem` says why it cannot be restored."""
+    if context.host is not None:
+        await context.host.record_change(await asyncio.to_thread(_describe_change, path, change, problem))
+
+
+def _describe_change(path: Path, change: FileChange, problem: str) -> NewFileChange:
+    before, folder, mode = change.before, "", 0
+    if not problem and before.size is None:
+        missing = [one for one in path.parents if not one.exists()]
+        folder = str(missing[-1]) if missing else ""
+    elif not problem:
+        mode = stat.S_IMODE((before.status or path.stat()).st_mode)
+        problem = TOO_LARGE if before.data is None else ""
+    return NewFileChange(
+        path=str(path),
+        before=None if problem else before.data,
+        after_hash=hash_content(encode_text(change.new)),
+        mode=mode,
+        folder=folder,
+        problem=problem,
+    )
 
 
 def _check_approved(change: FileChange, path: Path, context: ToolContext) -> None:

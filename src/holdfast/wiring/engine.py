@@ -55,6 +55,7 @@ from holdfast.store.spending import usage
 from holdfast.supervisor import BackgroundTask, Supervisor
 from holdfast.tools.backends import private_tmp
 from holdfast.tools.backends.container import ContainerBackend
+from holdfast.tools.file_restorer import FileRestorer
 from holdfast.tools.toolbox import Toolbox
 from holdfast.wiring.instructions import InstructedSession, SessionInstructions
 from holdfast.wiring.tools import SessionTools, open_tools, session_terminal, tool_call_settings
@@ -194,6 +195,7 @@ def _build_engine(
         compaction=partial(compaction_settings, settings, models),
         leaves_queue=leaves_queue,
         tool_names=[spec.name for spec in tools.toolbox.specs()],
+        files=FileRestorer(settings.home),
     )
 
 

@@ -47,6 +47,9 @@ class Host:
         self.questions.append(request)
         return self.completion
 
+    async def record_change(self, change):
+        raise AssertionError("these tools change no files")
+
     def report(self, text):
         self.reports.append(text)
 

@@ -1,6 +1,6 @@
 """Types of the queries and bodies of the native routes, used to parse requests and to build the OpenAPI document."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -52,6 +52,17 @@ class ChangeSessionRequest(RequestModel, frozen=True):
     model: Line | None = None
     pinned: bool | None = None
     mode: Mode | None = None
+
+
+class RewindRequest(RequestModel, frozen=True):
+    """Where to go back to: the newest `turns`, the turn with event `to`, or `undo` of the last rewind of files."""
+
+    turns: Annotated[int, Meta(ge=1)] = 1
+    to: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    undo: bool = False
+    what: Literal["both", "files", "conversation"] = "both"
+    force: list[str] = []
+    preview: bool = False
 
 
 class ForkRequest(RequestModel, frozen=True):

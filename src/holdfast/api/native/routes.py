@@ -11,6 +11,7 @@ from holdfast.api.native import (
     questions,
     request_models,
     response_models,
+    rewinds,
     search,
     sessions,
     turns,
@@ -25,6 +26,7 @@ from holdfast.interop.documents.questions import (
     QuestionItem,
     QuestionListResponse,
 )
+from holdfast.interop.documents.rewinds import RewindResponse
 from holdfast.interop.documents.sessions import SessionDetailResponse, SessionListResponse, SessionResponse
 from holdfast.interop.documents.usage import SessionUsageResponse, UsageResponse
 from holdfast.interop.documents.workers import SweepResponse, WorkerListResponse
@@ -95,6 +97,9 @@ ENDPOINTS = (
         compaction.compact,
         CompactResponse,
         body=request_models.CompactRequest,
+    ),
+    Endpoint(
+        "POST", f"{SESSION}/rewind", rewinds.rewind, RewindResponse, body=request_models.RewindRequest, large=True
     ),
     Endpoint("GET", f"{SESSION}/why", compaction.explain_session, WhyResponse, large=True),
     Endpoint(

@@ -47,6 +47,7 @@ COMMANDS = {
     "rename": "sessions.edit:rename",
     "pin": "sessions.edit:pin",
     "mode": "sessions.edit:mode",
+    "rewind": "sessions.rewind:rewind",
     "export": "sessions.export:export",
     "import": "sessions.import_:import_",
     "fork": "sessions.edit:fork",

@@ -6,10 +6,11 @@ import msgspec
 from holdfast.cli import context, render
 from holdfast.engine.liveness.janitor import assess_worker
 from holdfast.engine.stats import SessionStats, compute_stats
+from holdfast.model.text import counted
 from holdfast.process_lookup import current_identity
 from holdfast.slash.format import describe_end
 from holdfast.store.database import Transaction
-from holdfast.store.repos import session_list, workers
+from holdfast.store.repos import file_changes, session_list, workers
 
 
 @click.command()
@@ -20,8 +21,10 @@ def stats(as_json: bool) -> None:
     An orphaned session is open but its worker is dead. The count should be zero.
     """
     found = context.read(_count)
+    changes, contents, size = context.read(file_changes.get_totals)
     if as_json:
-        render.print_json({**msgspec.structs.asdict(found), "open": found.open})
+        stored = {"changes": changes, "contents": contents, "bytes": size}
+        render.print_json({**msgspec.structs.asdict(found), "open": found.open, "files": stored})
         return
     rows = [
         ("total", found.total),
@@ -37,6 +40,9 @@ def stats(as_json: bool) -> None:
         [[name, f"{count:,}", _share(count, found.total)] for name, count in rows],
         stretch=0,
     )
+    if changes:
+        stored = f"{counted(contents, 'content')}, {render.format_size(size)}"
+        context.note(f"for rewind: {counted(changes, 'change')} of files, {stored}")
 
 
 def _count(tx: Transaction) -> SessionStats:

@@ -30,6 +30,7 @@ from holdfast.model.event import (
     ContainerRemoved,
     ContainerRestarted,
     Event,
+    FilesRestored,
     Forked,
     InputRefused,
     InstructionPart,
@@ -96,7 +97,7 @@ CALL_ID_BYTES = 100
 NOTE_EVENTS = {
     *(ModelSaid, ToolEnded, Rewound, ProcessEnded, ProcessExpired, ProcessesReceived, Renewed),
     *(ContainerRestarted, ContainerLost, ContainerRemoved, ChildEnded),
-    *(SessionOpened, Forked, Compacted, ModeChanged),
+    *(SessionOpened, Forked, Compacted, ModeChanged, FilesRestored),
 }
 """Events that produce a note or for which a pending note waits."""
 

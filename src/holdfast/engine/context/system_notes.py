@@ -14,6 +14,7 @@ from holdfast.model.event import (
     ContainerLost,
     ContainerRemoved,
     ContainerRestarted,
+    FilesRestored,
     Forked,
     ModeChanged,
     ModelSaid,
@@ -42,6 +43,11 @@ def note_of(entry: Entry) -> str | None:
             return _mode_note(model_note(event.mode))
         case Forked():
             return _mode_note("" if event.mode is None else model_note(event.mode))
+        case FilesRestored() if not event.conversation:
+            return (
+                f"[{NOTE_PREFIX}: the user restored these files to their content after event {event.to_seq}: "
+                f"{', '.join(event.files)}. Read them again before you edit them.]"
+            )
         case ModeChanged():
             return _mode_note(model_note(event.mode, event.previous))
         case ProcessEnded() if not event.reason.startswith(BY_THE_AGENT):

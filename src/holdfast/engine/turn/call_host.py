@@ -18,12 +18,13 @@ from holdfast.engine.turn.delegate_call import DelegationSettings, delegate
 from holdfast.model.approval import Proposal, describe
 from holdfast.model.delegation import DelegationRecord, DelegationRequest, delegation_of
 from holdfast.model.errors import BadReply, Invalid, Unreachable
-from holdfast.model.event import ApprovalAsked, ToolCheckpointed
+from holdfast.model.event import ApprovalAsked, ToolCheckpointed, ToolStarted
+from holdfast.model.file_change import NewFileChange
 from holdfast.model.message import ToolCall, text_of
 from holdfast.model.provider import AskModel, ModelReply, ModelRequest
 from holdfast.model.tool import CallAnswer, CallQuestion, Completion, CompletionRequest
 from holdfast.store.database import Transaction
-from holdfast.store.repos import approvals
+from holdfast.store.repos import approvals, file_changes, log
 
 MAX_SHOWN = 20_000
 """Characters of a completion request that the person is shown."""
@@ -103,6 +104,22 @@ class SessionHost:
 
     def report(self, text: str) -> None:
         self._active.stream("progress", f"{self._call.name}: {text[:MAX_REPORT]}")
+
+    async def record_change(self, change: NewFileChange) -> None:
+        active, services = self._active, self._active.services
+        at, host = services.clock.now(), services.identity.host
+        started = (
+            entry.seq
+            for entry in reversed(active.entries)
+            if isinstance(entry.event, ToolStarted) and entry.event.call_id == self._call.id
+        )
+        seq = next(started, active.seen)
+
+        def work(tx: Transaction) -> None:
+            log.require_lease(tx, active.lease)
+            file_changes.add(tx, active.id, change, seq=seq, host=host, at=at)
+
+        await services.database.write(work)
 
     def is_stopped(self) -> bool:
         return self._active.stop.is_set()

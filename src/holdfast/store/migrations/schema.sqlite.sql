@@ -540,3 +540,27 @@ CREATE TABLE delegation (
 
 CREATE INDEX delegation_running ON delegation (deadline_at) WHERE ended_at IS NULL;
 CREATE INDEX delegation_stopped ON delegation (child_id) WHERE ended_at IS NULL AND stop_reason <> '';
+
+CREATE TABLE file_change (
+  session_id TEXT NOT NULL REFERENCES session (id),
+  number INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  host TEXT NOT NULL,
+  path TEXT NOT NULL,
+  before_hash TEXT NOT NULL,
+  after_hash TEXT NOT NULL,
+  mode INTEGER NOT NULL,
+  folder TEXT NOT NULL,
+  problem TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (session_id, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE file_image (
+  session_id TEXT NOT NULL REFERENCES session (id),
+  hash TEXT NOT NULL,
+  size INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  content TEXT NOT NULL,
+  PRIMARY KEY (session_id, hash)
+) STRICT;

@@ -119,6 +119,11 @@ def _lock(tx: Transaction, query: str, lease: Lease) -> Row:
     return row
 
 
+def require_lease(tx: Transaction, lease: Lease) -> None:
+    """Raise LeaseLost if the lease was lost."""
+    _lock(tx, "log.lock_held", lease)
+
+
 def append_unheld(tx: Transaction, session_id: str, events: Sequence[Event], *, at: int) -> Session:
     """Like `append`, for a session without a lease. Raises Busy if a worker holds it."""
     head = tx.one("log.lock_unheld", session=session_id)

@@ -99,3 +99,9 @@ DELETE FROM session WHERE id = :id AND lease_worker IS NULL AND trashed_at IS NO
 -- name: erase_words
 -- Nothing to do: the search file contains no texts, and removes pruned events when it finds them.
 SELECT 1 WHERE :id IS NULL;
+
+-- name: erase_file_changes
+DELETE FROM file_change WHERE session_id = :id;
+
+-- name: erase_file_images
+DELETE FROM file_image WHERE session_id = :id;

@@ -27,6 +27,7 @@ from holdfast.model.event import (
     CompactionUndone,
     Ended,
     Event,
+    FilesRestored,
     InputRefused,
     InstructionsLoaded,
     ModeChanged,
@@ -46,6 +47,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.message import Text, ToolCall, text_of, typed_text
 from holdfast.model.sanitize import one_line
+from holdfast.model.text import counted
 from holdfast.slash.format import describe_end
 
 LIVE_LINES = 60
@@ -254,6 +256,8 @@ def describe_notice(event: Event) -> str | None:
             return f"[titled {one_line(event.title)!r}]" if event.by == "user" else None
         case ModelChanged():
             return f"[model changed to {one_line(event.model)}]"
+        case FilesRestored():
+            return f"[{counted(len(event.files), 'file')} restored to event {event.to_seq}]"
         case ModeChanged():
             return f"[permission mode changed to {event.mode}]"
         case InstructionsLoaded() if event.notices:

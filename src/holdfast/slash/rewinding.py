@@ -1,0 +1,98 @@
+"""/rewind: takes back the conversation, the files that tools changed, or both, after a preview."""
+
+import shlex
+
+import msgspec
+
+from holdfast.engine.rewinds import RewindPlan, RewindResult
+from holdfast.model.errors import Invalid
+from holdfast.model.message import text_of
+from holdfast.model.mode import LOCAL_USER
+from holdfast.model.text import counted
+from holdfast.slash.context import CommandChoice, CommandContext, require_session
+from holdfast.slash.format import parse_number
+
+WHAT = {
+    "both": "both: take back the conversation and restore the files",
+    "files": "files: restore the files only",
+    "conversation": "conversation: take back the conversation only",
+}
+
+
+class RewindWords(msgspec.Struct, frozen=True):
+    """The arguments of the command."""
+
+    turns: int = 1
+    message: int | None = None
+    undo: bool = False
+    what: str = ""
+    force: tuple[str, ...] = ()
+
+
+async def rewind(context: CommandContext, rest: str) -> None:
+    """Show what would change, ask, and go back."""
+    given, session_id = parse_words(rest), require_session(context)
+    rewinds = context.engine.rewinds
+    if given.undo:
+        plan = await rewinds.plan_undo(session_id, force=given.force)
+    else:
+        plan = await rewinds.plan(session_id, turns=given.turns, message=given.message, force=given.force)
+    what = given.what or await _ask(context, plan, rewinds.preview(plan), undo=given.undo)
+    if what is None:
+        context.show("Nothing was changed.")
+        return
+    if what == "files":
+        plan = msgspec.structs.replace(plan, conversation=None)
+    elif what == "conversation":
+        plan = msgspec.structs.replace(plan, steps=())
+    result = await rewinds.apply(plan, by=context.user or LOCAL_USER)
+    if plan.conversation is not None:
+        context.prefill_input(text_of(plan.conversation.parts))
+    context.show(describe_result(result))
+
+
+async def _ask(context: CommandContext, plan: RewindPlan, preview: str, *, undo: bool) -> str | None:
+    """What to take back; None for nothing."""
+    context.show(preview or "No file was changed by tools since.")
+    whole = list(WHAT) if plan.acting else ["conversation"]
+    offered = ["files"] if undo else whole
+    return await context.choose("Go back?", [CommandChoice(word, WHAT[word]) for word in offered])
+
+
+def parse_words(rest: str) -> RewindWords:
+    """Parse the arguments. Raises Invalid."""
+    try:
+        words = shlex.split(rest)
+    except ValueError as e:
+        raise Invalid(f"{rest!r} cannot be read: {e}") from e
+    given = RewindWords()
+    while words:
+        word = words.pop(0)
+        if word in WHAT:
+            given = msgspec.structs.replace(given, what=word)
+        elif word == "undo":
+            given = msgspec.structs.replace(given, undo=True)
+        elif word == "--force" and words:
+            given = msgspec.structs.replace(given, force=(*given.force, words.pop(0)))
+        elif word.startswith("@"):
+            given = msgspec.structs.replace(given, message=parse_number(word[1:], "an event number", 1))
+        else:
+            given = msgspec.structs.replace(given, turns=parse_number(word, "a number of exchanges", 1))
+    return given
+
+
+def describe_result(result: RewindResult) -> str:
+    """What was done, in lines."""
+    plan = result.plan
+    lines = []
+    if plan.conversation is not None:
+        lines.append(f"Took back {counted(plan.conversation.messages, 'message')}; the log keeps them.")
+    done = [step for step in plan.acting if step.path not in result.failed]
+    lines += [f"{'Removed' if step.action == 'remove' else 'Restored'} {step.path}" for step in done]
+    lines += [f"! {reason}" for reason in result.failed.values()]
+    lines += [
+        f"! {step.path} was not restored: {step.reason}" for step in plan.steps if step.action in ("conflict", "skip")
+    ]
+    if done:
+        lines.append("/rewind undo undoes the change of the files.")
+    return "\n".join(lines) or "There was nothing to restore."
