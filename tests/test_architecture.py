@@ -84,14 +84,14 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 ENGINE = "holdfast.engine."
 ENGINE_ORDER: tuple[set[str], ...] = (
-    {"context", "outbound", "process_port", "notifications", "stats"},
+    {"context", "outbound", "process_port", "notifications", "stats", "file_rewind"},
     {"compaction", "admission"},
     {"streaming"},
     {"delegation"},
     {"spending"},
     {"turn"},
     {"liveness"},
-    {"reset", "session_actions", "auto_titles"},
+    {"reset", "session_actions", "auto_titles", "rewinds"},
     {"scheduler", "explain"},
     {"submission"},
     {"engine"},

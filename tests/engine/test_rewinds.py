@@ -1,7 +1,6 @@
 """Promise 33: files can be taken back with the conversation, also after a crash."""
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -190,7 +189,7 @@ async def test_a_directory_replaced_by_a_link_leads_nowhere_else(tmp_path: Path,
     stage = await staged(tmp_path, stages, write("dir/a.txt", "two"), END)
     session = await stage.session()
     await stage.play(session.id, "write")
-    os.rename(tmp_path / "dir/a.txt", tmp_path / "other/a.txt")
+    (tmp_path / "dir/a.txt").rename(tmp_path / "other/a.txt")
     (tmp_path / "dir").rmdir()
     (tmp_path / "dir").symlink_to("other")
 

@@ -88,6 +88,23 @@ def test_title_model_and_pin_can_be_changed(http: httpx.Client) -> None:
     assert http.patch(f"/v1/sessions/{one}", json={"seq": 9}).json()["error"]["param"] == "seq"
 
 
+def test_a_session_is_rewound_with_its_files(server: Server, http: httpx.Client, tmp_path: Path) -> None:
+    one, file = begin(http, model="scripted:tools"), tmp_path / "a.txt"
+    said(http, one, f'use tool write_file {{"path": "{file}", "content": "new"}}')
+
+    planned = http.post(f"/v1/sessions/{one}/rewind", json={"preview": True}).json()
+    assert file.read_text() == "new" and not planned["done"]
+    done = http.post(f"/v1/sessions/{one}/rewind", json={"what": "files"}).json()
+
+    assert [(found["path"], found["action"]) for found in done["files"]] in (
+        [(str(file), "remove")],
+        [(str(file), "skip")],  # in bubblewrap, where /tmp is private
+    )
+    assert done["preview"] == planned["preview"]
+    refused = http.post(f"/v1/sessions/{one}/rewind", json={"turns": 9}).json()["error"]
+    assert refused["code"] == "invalid"
+
+
 def test_the_permission_mode_is_chosen_and_changed(http: httpx.Client) -> None:
     one = begin(http, mode="plan")
 

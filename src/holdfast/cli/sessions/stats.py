@@ -41,8 +41,8 @@ def stats(as_json: bool) -> None:
         stretch=0,
     )
     if changes:
-        stored = f"{counted(contents, 'content')}, {render.format_size(size)}"
-        context.note(f"for rewind: {counted(changes, 'change')} of files, {stored}")
+        kept = f"{counted(contents, 'content')}, {render.format_size(size)}"
+        context.note(f"for rewind: {counted(changes, 'change')} of files, {kept}")
 
 
 def _count(tx: Transaction) -> SessionStats:
