@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.event import InputDropped, Rewound, UserSaid
+from holdfast.model.file_change import NewFileChange, hash_content
 from holdfast.model.message import Text, text_of
 from holdfast.slash.context import RunningProcess
 from holdfast.slash.registry import run
 from holdfast.store.database import Transaction
-from holdfast.store.repos import input_queue, session_list, sessions
+from holdfast.store.repos import file_changes, input_queue, session_list, sessions
 from tests.slash.conftest import TestContext
 
 
@@ -387,3 +388,30 @@ async def test_takeover_takes_a_session_without_an_owner_and_otherwise_asks_the_
     assert context.last == "This terminal owns the session."
     session = await context.engine.services.database.read(sessions.get, session_id)
     assert session.owner_worker == context.engine.services.worker_id
+
+
+async def test_rewind_previews_asks_and_goes_back(context: TestContext, tmp_path: Path) -> None:
+    await context.say_text("Hello")
+    session_id = context.session_id
+    assert session_id is not None
+    (tmp_path / "a.txt").write_text("new\n")
+    change = NewFileChange(path=str(tmp_path / "a.txt"), before=b"old\n", after_hash=hash_content(b"new\n"), mode=0o644)
+    host = context.engine.services.identity.host
+    await context.stage.database.write(file_changes.add, session_id, change, seq=5, host=host, at=1)
+
+    await run(context, "/rewind")
+    assert "-new\n+old" in context.shown[-2] and context.last == "Nothing was changed."
+    assert [one.value for one in context.offered] == ["both", "files", "conversation"]
+    context.answer = "files"
+    await run(context, "/rewind")
+    assert "-new\n+old" in context.previewed
+    assert (tmp_path / "a.txt").read_text() == "old\n"
+
+    await run(context, "/rewind undo files")
+    assert (tmp_path / "a.txt").read_text() == "new\n"
+    await run(context, "/rewind 1 both")
+    assert (tmp_path / "a.txt").read_text() == "old\n"
+    assert context.line == "Hello"
+    for wrong in ("/rewind x", "/rewind @0", "/rewind 'a", "/rewind 9 both"):
+        await run(context, wrong)
+        assert context.last.startswith("! ")

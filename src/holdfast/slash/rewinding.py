@@ -56,7 +56,13 @@ async def _ask(context: CommandContext, plan: RewindPlan, preview: str, *, undo:
     context.show(preview or "No file was changed by tools since.")
     whole = list(WHAT) if plan.acting else ["conversation"]
     offered = ["files"] if undo else whole
-    return await context.choose("Go back?", [CommandChoice(word, WHAT[word]) for word in offered])
+
+    async def describe(what: str) -> str:
+        taken = 0 if plan.conversation is None or what == "files" else plan.conversation.messages
+        back = f"{counted(taken, 'message')} taken back; the log keeps them" if taken else ""
+        return "\n".join(filter(None, [back, "" if what == "conversation" else preview]))
+
+    return await context.choose("Go back?", [CommandChoice(word, WHAT[word]) for word in offered], describe)
 
 
 def parse_words(rest: str) -> RewindWords:
