@@ -30,8 +30,8 @@ from holdfast.store.repos.dashboard_queries import TimelineEvent
 from tests.model.strategies import events
 
 TAGS = {"p", "br", "em", "strong", "s", "code", "pre", "ul", "ol", "li", "blockquote", "hr", "a", "h4", "h5", "h6"}
-TAGS |= {"table", "thead", "tbody", "tr", "th", "td"}
-ATTRIBUTES = {"class", "href", "rel", "target", "start"}
+TAGS |= {"table", "thead", "tbody", "tr", "th", "td", "div", "span", "button"}
+ATTRIBUTES = {"class", "href", "rel", "target", "start", "tabindex", "type", "data-copy"}
 PIECES = [
     "<",
     ">",

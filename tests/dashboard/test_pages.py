@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from bench import population
+from holdfast.dashboard.display_state import LABELS
 from holdfast.model.event import SessionOpened
 from holdfast.model.times import DAY
 from holdfast.process_lookup import current_identity
@@ -168,7 +169,7 @@ def test_a_search_hit_links_to_its_message(page: Page, server: Server) -> None:
 @pytest.mark.parametrize("state", ["running", "quarantined", "ended", "waiting", "interrupted"])
 def test_the_list_can_be_filtered(page: Page, server: Server, state: str) -> None:
     page.goto(f"{server.url}/")
-    page.locator(".chips label", has_text=state.capitalize()).click()
+    page.locator(".chips label", has_text=LABELS[state].capitalize()).click()
 
     expect(page.locator(f".row:not(.s-{state})")).to_have_count(0)
     expect(page.locator(".row").first if state != "interrupted" else page.locator(".empty")).to_be_visible()

@@ -15,7 +15,7 @@ from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
 from tests.api import native_client
 from tests.api.serving import SLOWLY, Server, ask, session
-from tests.dashboard.conftest import log_in
+from tests.dashboard.conftest import log_in, serving
 from tests.dashboard.store_writer import now, stock
 
 LIMIT = 30_000
@@ -57,7 +57,7 @@ def test_a_message_is_sent_and_answered_on_the_page(page: Page, server: Server) 
     expect(page.locator(REPLIES)).to_have_count(2)
     expect(page.locator(".message.model strong")).to_have_text("words")
     expect(page.locator("#message-text")).to_have_value("")
-    expect(page.locator("#head .pill")).to_have_text("waiting")
+    expect(page.locator("#head .pill")).to_have_text("idle")
 
 
 def test_a_session_is_started_from_the_list(page: Page, server: Server) -> None:
@@ -139,7 +139,7 @@ def test_open_questions_have_a_page_a_badge_a_place_in_the_title_and_a_filter(pa
     expect(page).to_have_title(re.compile(r"^\(\d+\) Questions"))
     expect(card.locator("pre")).not_to_be_empty()
     page.goto(f"{server.url}/?state=asking")
-    expect(page.locator(f"#row-{name} .state")).to_have_text("asking")
+    expect(page.locator(f"#row-{name} .state")).to_have_text("needs you")
     page.goto(f"{server.url}/ui/questions")
     card.locator("input[name=reason]").fill("not now")
     card.get_by_role("button", name="Deny").click()
@@ -194,7 +194,7 @@ def test_a_session_is_renamed_ended_reopened_pinned_and_forked(page: Page, serve
     click_action(page, "End", confirm=True)
     expect(page.locator("#head .pill")).to_have_text("ended")
     click_action(page, "Reopen")
-    expect(page.locator("#head .pill")).to_have_text("waiting")
+    expect(page.locator("#head .pill")).to_have_text("idle")
     click_action(page, "Pin")
     expect(page.locator("#head .tag", has_text="pinned")).to_have_count(1)
     page.fill("#at", "3")
@@ -243,10 +243,10 @@ def test_queued_messages_are_shown(page: Page, server: Server) -> None:
         page.fill("#message-text", "Are you **still** there?")
         page.press("#message-text", "Enter")
 
-        expect(page.locator("#head .waiting")).to_contain_text("Are you **still** there?")
+        expect(page.locator("#queued .waiting")).to_contain_text("Are you **still** there?")
         click_action(page, "Interrupt")
     expect(page.locator(".message.user", has_text="still")).to_have_count(1)
-    expect(page.locator("#head .waiting")).to_have_count(0)
+    expect(page.locator("#queued .waiting")).to_have_count(0)
 
 
 def test_a_message_edited_after_a_lost_response_is_sent_as_a_new_one(page: Page, server: Server) -> None:
@@ -303,7 +303,7 @@ def test_a_confirmation_can_be_cancelled(page: Page, server: Server) -> None:
     page.locator("#confirm button[value=no]").click()
     page.reload()
 
-    expect(page.locator("#head .pill")).to_have_text("waiting")
+    expect(page.locator("#head .pill")).to_have_text("idle")
 
 
 def test_a_session_is_moved_to_the_trash_and_restored(page: Page, server: Server) -> None:
@@ -536,3 +536,70 @@ def test_sub_agents_are_shown_as_a_tree(page: Page, server: Server) -> None:
     expect(page.locator("#head .meta")).to_contain_text(f"Sub-agent of {parent}")
     page.goto(server.url)
     expect(page.locator(f"#row-{parent} + .row.child.depth-1")).to_contain_text("Count the words")
+
+
+CODE = """Look:
+
+```python
+def greet(name: str) -> str:
+    return f"<b>{name}</b>"
+```
+| a very long heading of a column | another one | unbreakable_word_in_a_narrow_table |
+|---|---|---|
+| x | y | incomprehensibilities |
+"""
+
+
+def test_code_is_highlighted_and_can_be_copied_and_tables_scroll(page: Page, server: Server) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{server.url}/ui/s/{start(server, CODE)}")
+    block = page.locator(f"{REPLIES} .code").first
+    block.locator("[data-copy]").click()
+
+    expect(block.locator("[data-copy]")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == CODE.split("```")[1].removeprefix("python\n").rstrip()
+    expect(block.locator("code .k").first).to_have_text("def")
+    expect(block.locator("code b")).to_have_count(0)
+    scrolls = page.locator(f"{REPLIES} .scroll").first.evaluate("one => one.scrollWidth > one.clientWidth")
+    assert scrolls, "a wide table scrolls"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page does not"
+
+
+def test_a_failed_turn_is_shown_as_failed_and_can_be_retried(browser: Browser, tmp_path: Path) -> None:
+    with serving(tmp_path / "home", alone="fails") as server, browser.new_context() as context:
+        _fail_and_retry(log_in(context, server), server)
+
+
+def _fail_and_retry(page: Page, server: Server) -> None:
+    with server.http() as http:
+        session_id = http.post("/v1/sessions", json={}).json()["id"]
+        http.post(f"/v1/sessions/{session_id}/turns", json={"input": "please"})
+    page.goto(f"{server.url}/ui/s/{session_id}")
+    expect(page.locator("#head .pill")).to_have_text("failed")
+    expect(page.locator("#head .warning")).to_contain_text("I will not.")
+    page.goto(f"{server.url}/")
+    expect(page.locator(f"#row-{session_id} .state")).to_contain_text("failed: ")
+    page.goto(f"{server.url}/ui/s/{session_id}")
+    click_action(page, "Retry turn")
+
+    expect(page.locator(".message.user")).to_have_count(2)
+    expect(page.locator(".message.user.undone")).to_have_count(1)
+    expect(page.locator("#head .pill")).to_have_text("failed")  # the script fails for every first message
+
+
+def test_on_a_phone_the_title_comes_first_and_the_actions_are_a_sheet(page: Page, server: Server) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{server.url}/ui/s/{start(server, 'on the road')}")
+    title = page.locator("#head h1").bounding_box()
+    assert title is not None and title["y"] < 120
+    expect(page.get_by_role("button", name="Pin", exact=True)).to_be_hidden()
+    page.get_by_role("link", name="Actions").click()
+    click_action(page, "Pin")
+    expect(page.get_by_role("button", name="Unpin", exact=True)).to_be_visible()
+    page.locator(".sheet-head a").click()
+
+    expect(page.get_by_role("button", name="Unpin", exact=True)).to_be_hidden()
+    send, notice = page.get_by_role("button", name="Send").bounding_box(), page.locator("#notices").bounding_box()
+    assert send is not None and notice is not None
+    assert notice["y"] + notice["height"] < send["y"], "a notice does not cover the button"

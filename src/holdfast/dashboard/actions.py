@@ -77,6 +77,13 @@ async def resume(context: DashboardContext, session: Session, request: Request) 
     return "Resuming the turn", None
 
 
+async def retry(context: DashboardContext, session: Session, request: Request) -> ActionResult:
+    """Discard the failed turn and send its message again."""
+    back = await context.engine.plan_rewind(session.id, why="retry")
+    await context.engine.submit(NewMessage(session.id, back.parts, caller=ACTOR, instead=back))
+    return "Retrying the turn", f"/ui/s/{session.id}"
+
+
 async def approve(context: DashboardContext, session: Session, request: Request) -> ActionResult:
     choice = ANSWERS.get(require_field(request, "answer"), Answer(allowed=False))
     turn_id, call_id = require_field(request, "turn_id"), require_field(request, "call_id")
@@ -153,6 +160,7 @@ ACTIONS: dict[str, Action] = {
     "say": send_message,
     "interrupt": interrupt,
     "resume": resume,
+    "retry": retry,
     "approve": approve,
     "fork": fork,
     "rename": rename,

@@ -194,9 +194,12 @@ class PageUpdateRenderer:
         self._queued = details["queued"]
         update = {
             "html": _encodable(templating.render_fragment("head.html", session=session, **details)),
+            "queued": _encodable(templating.render_fragment("queued.html", queued=details["queued"])),
             # Open pages of earlier versions expect this key.
             "deeds": _encodable(
-                templating.render_fragment("actions.html", session=session, csrf="", actions=available_actions(session))
+                templating.render_fragment(
+                    "actions.html", session=session, csrf="", actions=available_actions(session, details["failure"])
+                )
             ),
             "state": session.state,
             "asking": bool(details["questions"]),

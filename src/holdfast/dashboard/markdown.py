@@ -10,6 +10,7 @@ from markdown_it.renderer import RendererProtocol
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
+from holdfast.dashboard.code import render_code
 from holdfast.model.sanitize import visible
 
 MAX_CHARS = 40_000
@@ -17,7 +18,9 @@ MAX_CHARS = 40_000
 MIN_KEPT = 0.9
 """Share of the letters that rendering must keep. Markdown drops deeply nested quotes and lists, and link definitions. It also
 replaces entities, which is harmless."""
-GENERATED = re.compile(r"</?[a-z]+|(?:href|rel|class|target|start)=|noreferrer noopener|_blank|&[a-z]+;")
+GENERATED = re.compile(
+    r'</?[a-z]+|class="[^"]*"|(?:href|rel|target|start|tabindex|type)=|noreferrer noopener|_blank|&[a-z]+;|"button" data-copy>Copy'
+)
 """HTML that the renderer adds."""
 SAFE_LINK = re.compile(r"(https?://|mailto:)[^\s]+", re.IGNORECASE)
 
@@ -35,6 +38,10 @@ def _parser() -> MarkdownIt:
     parser.add_render_rule("td_open", _render_cell)
     parser.add_render_rule("th_open", _render_cell)
     parser.add_render_rule("ordered_list_open", _render_list)
+    parser.add_render_rule("fence", _render_code)
+    parser.add_render_rule("code_block", _render_code)
+    parser.add_render_rule("table_open", _render_table)
+    parser.add_render_rule("table_close", _render_table)
     return parser
 
 
@@ -76,6 +83,20 @@ def _render_list(
 ) -> str:
     start = tokens[index].attrGet("start")
     return f'<ol start="{int(start)}">' if start else "<ol>"
+
+
+def _render_code(
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: Any, env: MutableMapping[str, Any]
+) -> str:
+    words = tokens[index].info.split()
+    return str(render_code(tokens[index].content, words[0][:30] if words else ""))
+
+
+def _render_table(
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: Any, env: MutableMapping[str, Any]
+) -> str:
+    """Put a table into an element that scrolls, so that a wide one does not break words."""
+    return '<div class="scroll" tabindex="0"><table>\n' if tokens[index].nesting == 1 else "</table></div>\n"
 
 
 def render(text: str) -> Markup:

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from holdfast.dashboard import templating
 from holdfast.dashboard.context import DashboardContext, get_context
+from holdfast.dashboard.display_state import read_failure
 from holdfast.dashboard.transcript import EMBEDDABLE, PageItem, PageTranscript
 from holdfast.engine import explain
 from holdfast.engine.explain import Explanation
@@ -50,7 +51,7 @@ async def show_session(request: Request) -> Response:
     session = await context.database.read(load_session, request.path_params["id"])
     at = _parse_int(request, "at", session.seq)
     first, last = _window(session, at)
-    items = await load_items(context, session.id, first, last)
+    items, details = await load_items(context, session.id, first, last), await load_details(context, session)
     return await asyncio.to_thread(
         templating.page_response,
         request,
@@ -61,8 +62,8 @@ async def show_session(request: Request) -> Response:
         at=at if at != session.seq else 0,
         items=items,
         trash=session.summary.trashed_at is not None,
-        actions=available_actions(session),
-        **await load_details(context, session),
+        actions=available_actions(session, details["failure"]),
+        **details,
     )
 
 
@@ -83,13 +84,14 @@ def _parse_int(request: Request, name: str, default: int) -> int:
 
 
 async def load_details(context: DashboardContext, session: Session) -> dict[str, Any]:
-    """Questions, queued messages, processes and the plan, shown beside the conversation."""
+    """Questions, queued messages, processes, the failure of the last turn and the plan, shown beside the conversation."""
     questions = await context.database.read(approvals.list_unanswered_in_tree, session.id)
     processes = await list_running(context.database, context.engine.processes, session.id)
     return {
         "questions": questions,
         "queued": await load_queue(context, session.id),
         "processes": processes,
+        "failure": await context.database.read(read_failure, session),
         "plan": await context.database.read(plans.current, session.id),
         "children": await context.database.read(_read_children, session),
         "now": context.now,
@@ -114,13 +116,14 @@ def _preview(item: Input) -> str:
     return " ".join(" ".join(part.text for part in parts if isinstance(part, Text)).split())
 
 
-def available_actions(session: Session) -> list[str]:
+def available_actions(session: Session, failure: str = "") -> list[str]:
     """The actions that a session's state allows. Pure."""
     summary, state = session.summary, session.state
     if summary.trashed_at is not None:
         return ["restore"]
     available = {
         "resume": summary.open_turn is not None and state in ("interrupted", "ended"),
+        "retry": bool(failure),
         "undo": summary.turn_count > 0 and state not in ("running", "asking"),
         "uncompact": summary.epoch > 0,
         "pin": not summary.pinned,

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from holdfast.dashboard import templating
 from holdfast.dashboard.context import DashboardContext, get_context
+from holdfast.dashboard.display_state import read_failure
 from holdfast.engine.stats import SessionStats, compute_stats
 from holdfast.interop import session_tree
 from holdfast.interop.session_tree import TreeNode
@@ -113,7 +114,13 @@ async def show_sessions(request: Request) -> Response:
         states=STATES,
         sources=SOURCES,
         now=context.now,
+        failures=await context.database.read(_read_failures, [*page.sessions, *(one.session for one in results)]),
     )
+
+
+def _read_failures(tx: Transaction, listed: list[Session]) -> dict[str, str]:
+    """Why the last turn of each idle session failed, if it did."""
+    return {one.id: failure for one in listed if (failure := read_failure(tx, one))}
 
 
 def _read_page(tx: Transaction, query: SessionListQuery) -> session_list.SessionPage:

@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 import holdfast
-from holdfast.dashboard import markdown
+from holdfast.dashboard import code, markdown
 from holdfast.dashboard.auth import BrowserLogin
+from holdfast.dashboard.display_state import LABELS, display_state
 from holdfast.model.plan import progress
 from holdfast.model.process import duration
 from holdfast.model.sanitize import visible
@@ -53,6 +54,10 @@ def environment() -> Environment:
     )
     found.filters |= {
         "markdown": markdown.render,
+        "state": display_state,
+        "state_label": lambda state: LABELS.get(state, state),
+        "code": code.render_code,
+        "output": code.render_output,
         "iso": iso,
         "end_reason": format_end_reason,
         "day": lambda at: f"{moment(at):%Y-%m-%d %H:%M:%S} UTC",

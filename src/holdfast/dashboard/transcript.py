@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.dashboard.code import ArgumentField, argument_fields
 from holdfast.engine.explain import decided
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
@@ -71,7 +72,7 @@ class PageItem(msgspec.Struct):
     tokens: int = 0
     turn_id: str = ""
     call_id: str = ""
-    arguments: str = ""
+    arguments: list[ArgumentField] = []
     result_seq: int = 0
     steps: list[PlanItem] = []
 
@@ -168,7 +169,7 @@ class PageTranscript:
     def _add_call(self, entry: Entry, turn_id: str, call: ToolCall, number: int) -> PageItem:
         card = PageItem(f"c{entry.seq}-{number}", "call", entry.seq, entry.at, label=call.name, state="asked")
         card.turn_id, card.call_id = turn_id, call.id
-        card.arguments, card.detail = _format_arguments(call.arguments), _summarize_arguments(call.arguments)
+        card.arguments, card.detail = argument_fields(call.name, call.arguments), _summarize_arguments(call.arguments)
         self._calls[turn_id, call.id] = card
         return card
 
@@ -276,13 +277,6 @@ def _shorten_url(url: str) -> str:
 def _safe_link(url: str) -> str:
     """The URL, if the page may link to it; else empty."""
     return url if re.fullmatch(r"https?://[^\s<>\"']+", url) else ""
-
-
-def _format_arguments(text: str) -> str:
-    try:
-        return json.dumps(json.loads(text), ensure_ascii=False, indent=2)[:MAX_TEXT]
-    except (ValueError, RecursionError):
-        return text[:MAX_TEXT]
 
 
 def _summarize_arguments(text: str) -> str:

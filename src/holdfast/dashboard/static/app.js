@@ -137,12 +137,38 @@
   // On a phone the menu is wider than the screen: centre the current page. scrollIntoView would also scroll the page.
   const nav = $(".sidebar nav"), current = $("nav a[aria-current]");
   if (nav && current) nav.scrollLeft = current.offsetLeft - nav.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
-  if (matchMedia("(max-width: 1180px)").matches) document.querySelectorAll("[data-narrow-closed]").forEach((one) => { one.open = false; });
+
+  // On a narrow screen the actions of a session are a sheet; without scripts its link leads to it.
+  const sheet = $("#session-actions");
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-sheet]");
+    if (!sheet || !button) return;
+    event.preventDefault();
+    sheet.classList.toggle("open", button.classList.contains("sheet-button"));
+    (sheet.classList.contains("open") ? sheet.querySelector("[data-sheet]") : $(".sheet-button"))?.focus();
+  });
+
+  // Copy buttons of code blocks.
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    event.preventDefault();
+    const code = button.closest(".code").querySelector("code");
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "Copied";
+    } catch { // the clipboard needs HTTPS or this machine
+      getSelection().selectAllChildren(code);
+      button.textContent = "Selected";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
 
   // Keyboard shortcuts.
   let awaitsPageKey = false;
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && event.target.matches("input, textarea")) { event.target.blur(); return; }
+    if (event.key === "Escape" && sheet?.classList.contains("open")) { sheet.classList.remove("open"); $(".sheet-button")?.focus(); return; }
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
     if (awaitsPageKey) {
       awaitsPageKey = false;
@@ -156,6 +182,8 @@
     switch (event.key) {
       case "/": focus($('input[type="search"]')); break;
       case "n": focus($("#message-text") || $("#new-message")); break;
+      case "a": focus($('.question.q-open [value="allow"], .answers [value="allow"]')); break;
+      case "i": { const button = $("#interrupt-button"); if (button?.offsetParent) { event.preventDefault(); button.click(); } break; }
       case "j": focus(rows[focused + 1] ?? rows[focused]); break;
       case "k": focus(rows[Math.max(focused - 1, 0)]); break;
       case "g": awaitsPageKey = true; setTimeout(() => { awaitsPageKey = false; }, 1200); break;

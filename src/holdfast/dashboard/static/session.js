@@ -62,6 +62,7 @@
       document.getElementById("head").replaceWith(fresh);
       htmx.process(fresh);
       holdfast.updateAges(fresh);
+      document.getElementById("queued")?.replaceWith(parse(update.queued));
       showActions(update.deeds);
       asking = update.asking;
       showState(update.state);
