@@ -591,6 +591,7 @@ def _fail_and_retry(page: Page, server: Server) -> None:
 def test_on_a_phone_the_title_comes_first_and_the_actions_are_a_sheet(page: Page, server: Server) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{server.url}/ui/s/{start(server, 'on the road')}")
+    expect(page.locator("#head h1")).to_be_visible()
     title = page.locator("#head h1").bounding_box()
     assert title is not None and title["y"] < 120
     expect(page.get_by_role("button", name="Pin", exact=True)).to_be_hidden()

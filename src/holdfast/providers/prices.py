@@ -1,7 +1,6 @@
 """The price table: the shipped list, `prices.toml` in the home directory, and `[prices]` in the settings; the last one wins."""
 
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,8 @@ from holdfast.model.price import Price
 
 SHIPPED = Path(__file__).with_name("prices.toml")
 HOME_FILE = "prices.toml"
+UNLISTED = "scripted:"
+"""Models for tests, which the shipped list does not have."""
 DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
 """A version of a model: `gpt-4.1-2025-04-14`."""
 
@@ -40,7 +41,7 @@ class InstalledPrices:
         self._own = PriceTable(own)
 
     def find(self, model: str) -> Price | None:
-        return self._own.find(model) or shipped_prices().find(model)
+        return self._own.find(model) or shipped_price(model)
 
 
 def load_prices(home: Path, overrides: Mapping[str, Price]) -> InstalledPrices:
@@ -56,10 +57,13 @@ def shipped_prices() -> PriceTable:
 
 
 def shipped_price(model: str) -> Price | None:
-    return shipped_prices().find(model)
+    """The price of the list that comes with this release."""
+    return None if model.startswith(UNLISTED) else shipped_prices().find(model)
 
 
 def _read(file: Path) -> dict[str, Price]:
+    import tomllib  # it loads slowly, and few commands need a price
+
     try:
         return msgspec.convert(tomllib.loads(file.read_text("utf-8")), dict[str, Price])
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as e:

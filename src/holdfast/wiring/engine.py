@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC
+from datetime import UTC, tzinfo
 from functools import cache, partial
 from pathlib import Path
 
@@ -279,7 +279,7 @@ def _prepare_turns(
     """Return the function that chooses the settings of a session's turns. `clock` is the clock with the variable TZ."""
     system = settings.agent.system or SYSTEM_PROMPT.read_text("utf-8")
     compaction = cache(partial(compaction_settings, settings, models))
-    zone = cache(partial(load_zone, settings.reset.timezone, clock[1]))
+    zone = cache(partial(_zone_for_dates, settings.reset.timezone, clock[1]))
 
     def prepare(session: Session, opened: Event) -> TurnSettings:
         model = session.summary.model or settings.model
@@ -308,6 +308,11 @@ def _prepare_turns(
         )
 
     return prepare
+
+
+def _zone_for_dates(name: str, tz: str) -> tzinfo | None:
+    """Return the time zone of dates for the model; None for the machine's, because time zones load slowly."""
+    return None if name == "local" else load_zone(name, tz)
 
 
 def _titled_by_first_words(model: str) -> bool:

@@ -37,7 +37,7 @@ class SessionInstructions:
         self,
         settings: Settings,
         clock: Clock,
-        zone: Callable[[], tzinfo],
+        zone: Callable[[], tzinfo | None],
         session: InstructedSession,
     ) -> None:
         self._settings = settings

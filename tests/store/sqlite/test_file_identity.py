@@ -11,7 +11,7 @@ def test_the_lookup_finds_what_stat_finds(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "file")
     (tmp_path / "broken").symlink_to(tmp_path / "missing")
-    look_up = file_identity._choose_lookup(str(tmp_path))
+    look_up = file_identity.choose_lookup(str(tmp_path))
 
     for path in (
         "/",
@@ -25,7 +25,7 @@ def test_the_lookup_finds_what_stat_finds(tmp_path: Path) -> None:
 
 
 def test_a_replaced_file_has_another_identity(tmp_path: Path) -> None:
-    look_up = file_identity._choose_lookup(str(tmp_path))
+    look_up = file_identity.choose_lookup(str(tmp_path))
     one, other = tmp_path / "one", tmp_path / "other"
     one.touch()
     other.touch()
@@ -37,9 +37,7 @@ def test_a_replaced_file_has_another_identity(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["function", "call"])
-def test_where_the_call_does_not_exist_stat_is_used(
-    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_call_does_not_exist_stat_is_used(missing: str, tmp_path: Path) -> None:
     class Library:
         """A C library that does not have the function, or whose kernel does not."""
 
@@ -48,6 +46,4 @@ def test_where_the_call_does_not_exist_stat_is_used(
             def statx(self, *_: object) -> int:
                 return -1
 
-    monkeypatch.setattr(file_identity, "_libc", Library())
-
-    assert file_identity._choose_lookup(str(tmp_path)) is file_identity._look_up_by_stat
+    assert file_identity.choose_lookup(str(tmp_path), Library()) is file_identity._look_up_by_stat

@@ -8,13 +8,13 @@ While a connection is open, SQLite itself never removes or recreates these files
 lock on the database, and truncating it keeps the inode.
 """
 
-import ctypes
 import logging
 import os
 import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -34,7 +34,8 @@ FRESH_SECONDS = 0.05
 AT_FDCWD, STATX_INO = -100, 0x100
 STATX = struct.Struct("=32xQ96xII112x")
 """Of the structure that `statx` fills: the inode, and the major and minor number of the device."""
-_libc = ctypes.CDLL(None)
+FIRST_LOOKUPS = 64
+"""Lookups by `os.stat` before `statx` is used: a short command does not load `ctypes`."""
 
 Identity = tuple[int, int]
 
@@ -45,7 +46,7 @@ class StoreFiles:
     def __init__(self, path: Path) -> None:
         """Must be called after a connection was opened: that creates the WAL."""
         self.path = path
-        self._identity = _choose_lookup(str(path))
+        self._identity = IdentityLookup()
         real = os.path.realpath(path)  # SQLite puts the WAL beside the file, not beside a link to it
         self._wal = f"{real}-wal"
         self._files = {file: self._identity(file) for file in (str(path), self._wal, f"{real}-shm")}
@@ -147,26 +148,42 @@ class StoreFiles:
         return "put it back or restart this process; the log file reports what was saved"
 
 
-def _choose_lookup(path: str) -> Callable[[str], Identity | None]:
-    """`_look_up` where the C library and the kernel have it, otherwise `_look_up_by_stat`."""
-    try:
-        works = _look_up(path) == _look_up_by_stat(path)
-    except AttributeError:
-        works = False
-    return _look_up if works else _look_up_by_stat
+class IdentityLookup:
+    """Returns the identity of a file; None if it is missing. Uses `statx` once it is called often."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._look_up: Callable[[str], Identity | None] = _look_up_by_stat
+
+    def __call__(self, file: str) -> Identity | None:
+        self._calls += 1
+        if self._calls == FIRST_LOOKUPS:
+            self._look_up = choose_lookup(file)
+        return self._look_up(file)
 
 
-def _look_up(file: str) -> Identity | None:
-    """The identity of the file, without its times.
+def choose_lookup(path: str, library: Any = None) -> Callable[[str], Identity | None]:
+    """`statx` without times where the C library and the kernel have it, otherwise `os.stat`. `library` is the C library.
 
     `os.stat` reads the times too. Linux from 6.13 on therefore gives the file a new, exact time at its next write and
     journals it: each commit to the WAL would take up to a quarter longer.
     """
-    result = ctypes.create_string_buffer(STATX.size)
-    if _libc.statx(AT_FDCWD, os.fsencode(file), 0, STATX_INO, result) != 0:
-        return None
-    inode, major, minor = STATX.unpack(result)
-    return os.makedev(major, minor), inode
+    import ctypes
+
+    libc = library or ctypes.CDLL(None)
+
+    def look_up(file: str) -> Identity | None:
+        result = ctypes.create_string_buffer(STATX.size)
+        if libc.statx(AT_FDCWD, os.fsencode(file), 0, STATX_INO, result) != 0:
+            return None
+        inode, major, minor = STATX.unpack(result)
+        return os.makedev(major, minor), inode
+
+    try:
+        works = look_up(path) == _look_up_by_stat(path)
+    except AttributeError:
+        works = False
+    return look_up if works else _look_up_by_stat
 
 
 def _look_up_by_stat(file: str) -> Identity | None:
