@@ -25,6 +25,11 @@ class ModelRouter:
         self._providers: dict[str, Provider] = {}
 
     def candidate(self, setting: str) -> Candidate:
+        provider, model = self._provider(setting)
+        return Candidate(provider, model, self._price(setting))
+
+    def _provider(self, setting: str) -> tuple[Provider, str]:
+        """The provider and the name of the model there."""
         name, model = registry.parse(setting)
         provider = self._providers.get(name)
         if provider is None:
@@ -33,7 +38,7 @@ class ModelRouter:
             folder = self._settings.home / "models"
             provider = registry.create_provider(name, api_key=key, base_url=access.base_url, models_dir=folder)
             self._providers[name] = provider
-        return Candidate(provider, model, self._price(setting))
+        return provider, model
 
     def _price(self, setting: str) -> Price | None:
         """The listed price of a model, looked up once."""
@@ -58,10 +63,10 @@ class ModelRouter:
     def window(self, setting: str) -> int | None:
         """How many tokens the model's context holds; None if unknown."""
         try:
-            candidate = self.candidate(setting)
+            provider, model = self._provider(setting)
         except Invalid:  # a session may name a model that this release does not know; `ask` reports it
             return None
-        return candidate.provider.window(candidate.model)
+        return provider.window(model)
 
     async def close(self) -> None:
         for provider in self._providers.values():
