@@ -16,6 +16,7 @@ from tests.cli.seed import Seed
 
 ECHO = {**ENVIRONMENT, "HOLDFAST_MODEL": "scripted:echo"}
 LONG_AGO = "1"
+NO_FILES = {"bytes": 0, "changes": 0, "contents": 0}
 """The start time of a process that had this one's pid before it."""
 BEGUN = [TurnStarted(turn_id="turn-1"), UserSaid(turn_id="turn-1", parts=(Text("Hello"),))]
 
@@ -59,6 +60,7 @@ def test_promise_12_why_is_one_document(holdfast: Holdfast, seed: Seed) -> None:
             "processes",
             "reset",
             "terminal",
+            "delegation",
         ),
     }
     assert shown["session"]["id"] == session_id
@@ -213,6 +215,7 @@ def test_promise_9_the_statistics_are_correct_before_and_after_a_sweep(holdfast:
         "ended": 1,
         "by_reason": {"cron_complete": 1},
         "by_source": {"chat": 4, "cron": 1},
+        "files": NO_FILES,
     }
     assert (after["leaked"], after["open"], after["by_reason"]) == (0, 2, {"reaped": 2, "cron_complete": 1})
     states = {one["id"]: one["state"] for one in holdfast("sessions", "list", "--json").json["sessions"]}
@@ -233,7 +236,7 @@ def test_the_statistics_are_printed_as_a_table(holdfast: Holdfast, seed: Seed) -
 def test_the_statistics_of_an_empty_store_are_empty(holdfast: Holdfast) -> None:
     shown = stats(holdfast)
 
-    assert {name: value for name, value in shown.items() if value} == {}
+    assert {name: value for name, value in shown.items() if value} == {"files": NO_FILES}
     assert "total" in holdfast("sessions", "stats").out
 
 

@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 _json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 _msgspec = msgspec.json.Encoder()
-FLOAT_FIELDS = COST, TEMPERATURE = b'"cost":', b'"temperature":'
+FLOAT_FIELDS = AMOUNT, COST, TEMPERATURE = b'"amount":', b'"cost":', b'"temperature":'
 """The fields of events that hold floats, which msgspec writes differently."""
 _decoders = {kind: msgspec.json.Decoder(cls) for kind, cls in KINDS.items()}
 
@@ -65,7 +65,7 @@ def _encode_plain(event: Event) -> str | None:
         body = _msgspec.encode(event)
     except UnicodeEncodeError:  # a lone surrogate
         return None
-    if not body.isascii() or b"\x7f" in body or COST in body or TEMPERATURE in body:
+    if not body.isascii() or b"\x7f" in body or COST in body or TEMPERATURE in body or AMOUNT in body:
         return None
     return body.decode("ascii")
 

@@ -10,12 +10,30 @@ from holdfast.store.postgres.transaction import NAMES, find_locks
 CHANGES = re.compile(rb"\b(INSERT INTO|(?<!FOR )UPDATE|DELETE FROM)\b")
 BY_ITSELF = {
     "activity.delete_old": "deletes rows that nothing else changes",
+    "budget.lose": "one statement, which locks its row",
+    "budget.raise_limit": "the transaction has locked the session",
+    "budget.release": "one statement, which locks its row",
+    "budget.reserve": "inserts a new row, behind `usage.get_position`",
+    "budget.settle": "one statement, which locks its row",
     "copy_store.clear_last_position": "fills a store that nothing else uses",
     "copy_store.delete_rows": "fills a store that nothing else uses",
+    "delegations.deliver": "the transaction has locked the parent",
+    "delegations.set_delivery": "the transaction has locked the parent",
     "inbox.count_repeat": "one statement, which locks its row",
     "platforms.reserve_inbox_numbers": "one statement, which locks its row",
     "platforms.reserve_outbox_number": "one statement, which locks its row",
     "recent_requests.delete_old": "deletes rows that nothing else changes",
+    **dict.fromkeys(
+        (
+            "usage.add_to_day",
+            "usage.add_to_pruned",
+            "usage.add_to_session",
+            "usage.clear_days",
+            "usage.clear_sessions",
+            "usage.delete_settled",
+        ),
+        "behind `usage.get_position`, which locks the key of all sums",
+    ),
     "workers.record_heartbeat": "one statement; a heartbeat must not wait",
     "workers.register": "one statement; the worker is new",
 }
