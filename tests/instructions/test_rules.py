@@ -13,20 +13,6 @@ from holdfast.model.event import InstructionsLoaded
 from holdfast.model.instructions import LoadedPart, changed_parts
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A repository with a directory in it."""
-    (tmp_path / "project/.git").mkdir(parents=True)
-    (tmp_path / "project/deep/er").mkdir(parents=True)
-    return tmp_path / "project"
-
-
 def record(part: LoadedPart, before: InstructionsLoaded | None = None) -> InstructionsLoaded | None:
     """The recorded event after a turn has begun with this part."""
     events = changed_parts("turn-1", {} if before is None else {"rules": before}, [part])

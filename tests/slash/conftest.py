@@ -29,6 +29,7 @@ class TestContext:
         self.engine = stage.engine
         self.settings = Settings(home=folder, store="sqlite:///x", model="scripted:echo")
         self.workdir = folder
+        self.source = "chat"
         self.session_id: str | None = None
         self.busy: Mode = "queue"
         self.user = ""

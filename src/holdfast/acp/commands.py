@@ -58,6 +58,7 @@ class EditorCommandContext:
         self.settings: Settings = settings
         self.workdir: Path = workdir
         self.session_id: str | None = session_id
+        self.source: str = "chat"
         self.user: str = ""
         self.busy: Mode = "queue"
         self.shown: list[str] = []

@@ -26,6 +26,7 @@ COMMANDS = {
     "stats": "sessions.usage_stats:stats",
     "why": "workers:why",
     "questions": "questions:questions",
+    "skills": "skills:skills",
     "ps": "ps:ps",
     "compact": "compact:compact",
     "gateway": "gateway:gateway",

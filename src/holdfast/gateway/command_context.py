@@ -52,6 +52,7 @@ class ChannelCommandContext:
         self.settings: Settings = settings
         self.workdir: Path = settings.home / "files"
         self.session_id: str | None = None
+        self.source: str = "gateway"
         self.user: str = ""
         self.busy: Mode = settings.agent.busy
         self.replies: list[str] = []

@@ -14,6 +14,8 @@ from holdfast.model.event import InstructionPart, InstructionsLoaded, Instructio
 
 PARTS: tuple[InstructionPart, ...] = get_args(InstructionPart)
 """In the order in which the model is shown them: what changes most often comes last."""
+SKILL_TOOL = "skill"
+"""The tool with which the model loads a listed skill."""
 Recorded = Mapping[InstructionPart, InstructionsLoaded]
 
 

@@ -7,6 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from holdfast.model.delegation import DelegationRecord, DelegationRequest
+from holdfast.model.event import InstructionSource
 from holdfast.model.file_change import NewFileChange
 from holdfast.model.finding import Finding
 from holdfast.model.message import Content, Message, Text
@@ -97,6 +98,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """The session; None where nobody can be asked."""
     checkpoint: str = ""
     """How to continue the call that another worker began; empty for a new call."""
+    skills: tuple[InstructionSource, ...] = ()
+    """The skills of the session, as recorded at the beginning of the turn."""
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):

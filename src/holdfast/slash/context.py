@@ -46,6 +46,8 @@ class CommandContext(Protocol):
     workdir: Path
     session_id: str | None
     """None until the first message: it creates the session."""
+    source: str
+    """The source of the sessions that this interface opens."""
     user: str
     """The user, on platforms with several; empty at a terminal."""
     busy: Mode

@@ -19,6 +19,7 @@ from holdfast.slash import (
     queued,
     rewinding,
     session_info,
+    skills,
     turn_control,
 )
 from holdfast.slash.context import CommandContext
@@ -129,6 +130,7 @@ COMMANDS = (
         "[queue|steer|interrupt]",
         completes="busy",
     ),
+    SlashCommand("skills", skills.skills, "list the skills, or use one; /NAME does the same", "[NAME [TASK]]"),
     SlashCommand("mcp", mcp_servers.mcp, "list the MCP servers and their tools"),
     SlashCommand("search", browse.search, "search all sessions", "WORDS"),
     SlashCommand(
@@ -173,7 +175,11 @@ async def run(context: CommandContext, line: str) -> bool:
         if typed[0] in own:
             await context.say((Text(own[typed[0]].expand(typed[1])),))
             return True
-        command = find(typed[0], own)
+        found = await skills.usable(context) if typed[0] not in BY_NAME else {}
+        if typed[0] in found:
+            await skills.use(context, found, *typed)
+            return True
+        command = find(typed[0], [*own, *found])
         if typed[1] and not command.usage and command.name not in IGNORES_ARGUMENTS:
             raise Invalid(f"/{command.name} takes no arguments; got {typed[1]!r}")
         await command.handler(context, typed[1])

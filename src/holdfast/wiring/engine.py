@@ -57,7 +57,7 @@ from holdfast.tools.backends import private_tmp
 from holdfast.tools.backends.container import ContainerBackend
 from holdfast.tools.file_restorer import FileRestorer
 from holdfast.tools.toolbox import Toolbox
-from holdfast.wiring.instructions import InstructedSession, SessionInstructions
+from holdfast.wiring.instructions import InstructedSession, SessionInstructions, with_skills
 from holdfast.wiring.tools import SessionTools, open_tools, session_terminal, tool_call_settings
 
 SessionToolbox = Callable[[str, Toolbox], Toolbox]
@@ -284,7 +284,12 @@ def _prepare_turns(
     def prepare(session: Session, opened: Event) -> TurnSettings:
         model = session.summary.model or settings.model
         link = delegation_of(session, opened)
-        toolbox = tools.toolbox if session_tools is None else session_tools(link.root_id or session.id, tools.toolbox)
+        window = compaction(model).window
+        toolbox = tools.toolbox
+        if session.summary.source in settings.agent.rules:
+            toolbox = with_skills(toolbox, settings.home, window)
+        if session_tools is not None:
+            toolbox = session_tools(link.root_id or session.id, toolbox)
         own = msgspec.structs.replace(tools, toolbox=toolbox)
         tool_calls = msgspec.structs.replace(
             tool_call_settings(session, opened, own, settings, attended=attended),
@@ -295,7 +300,7 @@ def _prepare_turns(
             system=system,
             workdir=tool_calls.workdir,
             terminal=tool_calls.terminal,
-            window=compaction(model).window,
+            window=window,
         )
         return TurnSettings(
             ModelCallSettings(model, system, models.ask, settings.agent.step_seconds, meter, meter.limits.are_set),

@@ -10,13 +10,24 @@ import msgspec
 from holdfast.engine.context.tokens import BYTES_PER_TOKEN
 from holdfast.instructions.environment import describe_environment
 from holdfast.instructions.rules import MAX_TOTAL, load_rules
+from holdfast.instructions.skill_loading import skill_loader
+from holdfast.instructions.skills import MAX_LISTING, load_skills
 from holdfast.model.event import InstructionsLoaded
 from holdfast.model.instructions import InstructionsRequest, LoadedPart, LoadInstructions, changed_parts
 from holdfast.model.times import Clock, moment
 from holdfast.settings import Settings
+from holdfast.tools.skill import MAX_BODY, SkillTool
+from holdfast.tools.toolbox import Toolbox
 
 SHARE = 8
 """The rules may take the window divided by this."""
+SKILL_SHARE = 16
+"""The same for the list of skills."""
+
+
+def with_skills(toolbox: Toolbox, home: Path, window: int) -> Toolbox:
+    """Return the tools and the one that loads skills, whose texts may take a quarter of the window."""
+    return toolbox.with_tools([SkillTool(skill_loader(home), min(MAX_BODY, window * BYTES_PER_TOKEN // 4))])
 
 
 class InstructedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +55,9 @@ class SessionInstructions:
         self._clock = clock
         self._zone = zone
         self._session = session
-        self._limit = min(MAX_TOTAL, session.window * BYTES_PER_TOKEN // SHARE)
+        chars = session.window * BYTES_PER_TOKEN
+        self._limit = min(MAX_TOTAL, chars // SHARE)
+        self._skill_limit = min(MAX_LISTING, chars // SKILL_SHARE)
         self._has_rules = session.source in settings.agent.rules
         self._has_environment = session.source in settings.agent.environment
 
@@ -68,7 +81,9 @@ class SessionInstructions:
         workdir = session.workdir() if self._has_rules else None
         if self._has_rules:
             project = workdir if session.terminal != "ssh" else None
-            yield load_rules(project, self._settings.home, request.recorded.get("rules"), limit=self._limit)
+            home, recorded = self._settings.home, request.recorded
+            yield load_rules(project, home, recorded.get("rules"), limit=self._limit)
+            yield load_skills(project, home, recorded.get("skills"), limit=self._skill_limit)
         if self._has_environment and (self._has_rules or not request.has_own_system):
             now = moment(self._clock.now()).astimezone(self._zone())
             yield describe_environment(now, workdir, session.terminal)

@@ -53,6 +53,7 @@ class TerminalChat(ABC):
         self.settings: Settings = app.settings
         self.workdir: Path = opening.workdir or Path.cwd()
         self.session_id: str | None = None
+        self.source: str = opening.source
         self.user: str = ""
         self.busy: Mode = app.settings.agent.busy
         self._app = app

@@ -30,7 +30,8 @@ from holdfast.engine.turn.session_cache import complete_context
 from holdfast.engine.turn.tool_call import ToolCallSettings, run_calls
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, TurnEnded, TurnOutcome
-from holdfast.model.instructions import LoadInstructions
+from holdfast.model.instructions import SKILL_TOOL, LoadInstructions
+from holdfast.model.provider import ToolSpec
 from holdfast.model.turn import TOO_MANY, close, close_call, half_said, may_call_tools
 from holdfast.tasks import LateHelper
 
@@ -115,7 +116,7 @@ def update_frame(active: ActiveSession, settings: TurnSettings) -> RequestFrame:
         terms = msgspec.structs.replace(terms, our_tools=False)
     active.frame = build_frame(
         terms,
-        settings.tool_call.toolbox.specs(),
+        _own_tools(active, settings),
         session_system=active.context.system,
         default_system=settings.model_call.system,
         recorded=active.context.instructions,
@@ -123,6 +124,15 @@ def update_frame(active: ActiveSession, settings: TurnSettings) -> RequestFrame:
         known=active.frame,
     )
     return active.frame
+
+
+def _own_tools(active: ActiveSession, settings: TurnSettings) -> tuple[ToolSpec, ...]:
+    """The tools of the session; the one that loads skills only while there are any."""
+    specs = settings.tool_call.toolbox.specs()
+    listed = active.context.instructions.get("skills")
+    if settings.instructions is None or (listed is not None and listed.text):
+        return specs
+    return tuple(spec for spec in specs if spec.name != SKILL_TOOL)
 
 
 def _room(active: ActiveSession, settings: TurnSettings) -> BudgetDecision:

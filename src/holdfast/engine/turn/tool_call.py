@@ -157,6 +157,7 @@ def _scene(active: ActiveSession, settings: ToolCallSettings, call: ToolCall) ->
         terminal=settings.terminal,
         host=SessionHost(active, call, host),
         checkpoint=active.turn.checkpoint(call.id),
+        skills=listed.sources if (listed := active.context.instructions.get("skills")) is not None else (),
     )
 
 
