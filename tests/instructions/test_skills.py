@@ -41,7 +41,7 @@ def test_skills_of_the_project_and_the_user_are_listed_with_their_descriptions(
     assert [line.partition(": ")[2] for line in lines[2:]] == [
         *("Of this directory.", "Of a part.", "Of the project.", "My own.")
     ]
-    assert part.notices == ("4 skills: near, agents, root, mine",)
+    assert part.notices == ("near, agents, root, mine",)
     for source in part.sources:
         assert part.text[source.start : source.start + source.shown].endswith(".")
 
@@ -56,7 +56,7 @@ def test_the_nearest_of_two_with_one_name_is_used_and_the_other_is_named(
 
     assert "Near." in part.text and "Far." not in part.text
     assert part.notices == (
-        "1 skill: forms",
+        "forms",
         f"{home}/skills/forms/SKILL.md is not used: {near}/SKILL.md is nearer and has the same name",
     )
 
@@ -65,7 +65,7 @@ def test_two_equal_skills_are_no_conflict(home: Path, project: Path, make_skill:
     make_skill(project / ".agents/skills", "forms")
     make_skill(project / ".claude/skills", "forms")
 
-    assert load_skills(project, home, None).notices == ("1 skill: forms",)
+    assert load_skills(project, home, None).notices == ("forms",)
 
 
 def test_a_nearer_skill_that_cannot_be_used_does_not_silently_give_way_to_another(

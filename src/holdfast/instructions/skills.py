@@ -13,7 +13,6 @@ from holdfast.instructions.skill_file import Skill, read_skill
 from holdfast.model.event import InstructionsLoaded, InstructionSource
 from holdfast.model.instructions import LoadedPart
 from holdfast.model.sanitize import one_line
-from holdfast.model.text import counted
 
 FOLDER = "skills"
 """In the home."""
@@ -136,7 +135,8 @@ def describe_changes(before: Sequence[InstructionSource] | None, after: Sequence
     known = {source.path: source for source in before or ()}
     usable = [skill_name(source) for source in after if source.shown]
     if before is None and usable:
-        yield f"{counted(len(usable), 'skill')}: {', '.join(usable)}"
+        more = f" and {len(usable) - MAX_NOTICES} more" if len(usable) > MAX_NOTICES else ""
+        yield f"{', '.join(usable[:MAX_NOTICES])}{more}"
     for source in after:
         old = known.pop(source.path, None)
         name = skill_name(source)

@@ -114,7 +114,7 @@ async def test_a_change_reaches_the_model_at_the_next_turn_and_not_in_the_middle
     systems = [request.system for request in stage.requests]
     assert systems[0] == systems[3] and systems[3] != systems[4]
     assert [event.notices for events in played for event in events if isinstance(event, InstructionsLoaded)] == [
-        ("1 skill: forms",),
+        ("forms",),
         ("forms was changed; it applies from this turn on",),
     ]
 
