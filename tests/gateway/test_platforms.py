@@ -19,7 +19,7 @@ from holdfast.gateway.intake import parse_payload
 from holdfast.gateway.platforms import dingtalk, discord, qq, registry, slack
 from holdfast.gateway.port import Attachment, Incoming, Outgoing, PlatformOptions, Sent
 from holdfast.model.errors import Invalid
-from holdfast.safe_fetch import SafeFetcher, TooLarge
+from holdfast.safe_fetch import TooLarge
 from holdfast.settings import GatewaySettings, Settings
 from holdfast.settings import PlatformSettings as Given
 from holdfast.store.repos import inbox
@@ -41,8 +41,9 @@ class Bare:
 
 def readers() -> dict[str, Callable[[str], Incoming]]:
     """The parser of each platform, without any connection."""
-    from holdfast.gateway.platforms import matrix, telegram, webhook
+    from holdfast.gateway.platforms import telegram, webhook
     from holdfast.gateway.platforms.email import platform as email
+    from holdfast.gateway.platforms.matrix.platform import Matrix
 
     class Anything(PlatformOptions):
         def text(self, key: str, default: str | None = None) -> str:
@@ -50,7 +51,7 @@ def readers() -> dict[str, Callable[[str], Incoming]]:
 
     options, clock = Anything("x", {}), SystemClock()
     made: dict[str, Any] = {
-        "matrix": matrix.Matrix(Bare(), SafeFetcher()),
+        "matrix": Matrix.__new__(Matrix),
         "telegram": telegram.Telegram.__new__(telegram.Telegram),
         "slack": slack.Slack.__new__(slack.Slack),
         "discord": discord.Discord.__new__(discord.Discord),

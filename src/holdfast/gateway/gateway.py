@@ -55,7 +55,7 @@ class PlatformConnection:
         self._retry = retry
         options = dict(settings.gateway.platforms.get(name, {}))
         options.pop("kind", None)
-        self._options = PlatformOptions(name, options)
+        self._options = PlatformOptions(name, options, settings.home / "platforms" / name)
         self._rules: PlatformRules = policy.from_options(self._options)
         self._locks: dict[str, asyncio.Lock] = {}
 

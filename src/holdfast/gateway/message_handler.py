@@ -27,6 +27,7 @@ from holdfast.gateway.policy import (
     SlashCommandText,
     Step,
     TextAnswer,
+    Unreadable,
     decide,
 )
 from holdfast.gateway.port import Incoming, Platform
@@ -86,6 +87,8 @@ class MessageHandler:
                 await self._finish(inbound, f"ignored: {step.reason}")
             case Refuse():
                 await self._refuse(inbound, incoming, send_code=step.send_code)
+            case Unreadable():
+                await self.report_failure(inbound, incoming, f"I could not read your message: {step.reason}")
             case ButtonAnswer():
                 await self._handle_button(inbound, incoming, step)
             case TextAnswer():

@@ -76,6 +76,12 @@ class Refuse(msgspec.Struct, frozen=True):
     send_code: bool
 
 
+class Unreadable(msgspec.Struct, frozen=True):
+    """The message of an authorised person that cannot be read."""
+
+    reason: str
+
+
 class ButtonAnswer(msgspec.Struct, frozen=True):
     """A button that answers a question."""
 
@@ -98,7 +104,7 @@ class ChatMessageText(msgspec.Struct, frozen=True):
     pass
 
 
-Step = Ignore | Refuse | ButtonAnswer | TextAnswer | SlashCommandText | ChatMessageText
+Step = Ignore | Refuse | Unreadable | ButtonAnswer | TextAnswer | SlashCommandText | ChatMessageText
 
 
 def decide(incoming: Incoming, rules: PlatformRules, *, paired: bool) -> Step:
@@ -110,6 +116,8 @@ def decide(incoming: Incoming, rules: PlatformRules, *, paired: bool) -> Step:
     owner = incoming.person in rules.owners
     if not (owner or paired or rules.allow & {EVERYBODY, incoming.person, incoming.chat}):
         return Refuse(send_code=rules.pairing and incoming.private)
+    if incoming.unreadable:
+        return Unreadable(incoming.unreadable)
     if incoming.pressed:
         return ButtonAnswer(incoming.about, incoming.pressed)
     text = incoming.text.strip()

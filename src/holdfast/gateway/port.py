@@ -46,6 +46,8 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     reply_to: str = ""
     """The message that a reply refers to, in the platform's format; if empty, `message`."""
+    unreadable: str = ""
+    """Why the message cannot be read; it has no text then."""
     ignored: str = ""
     """Why the gateway ignores it: an edit, our own message, an update without a message."""
 
@@ -161,8 +163,10 @@ Connect = Callable[["PlatformOptions", Clock], AbstractAsyncContextManager[Platf
 class PlatformOptions:
     """The settings of a platform. Each is checked when it is read; one that was never read is unknown and refused."""
 
-    def __init__(self, name: str, given: dict[str, object]) -> None:
+    def __init__(self, name: str, given: dict[str, object], folder: Path | None = None) -> None:
         self._name = self.name = name
+        self.folder = folder
+        """Where the platform may keep private files; it may not exist yet. None if nothing is kept."""
         self._given = given
         self._read: set[str] = set()
 

@@ -66,8 +66,8 @@ MATRIX = PlatformRecipe(
         RecipeField("user", "The bot's user id, such as @holdfast:example.org"),
         RecipeField("password", "The bot's password", secret=True),
     ),
-    greet="In Matrix, start a direct chat with the bot's user id and send it any message. Turn encryption off for it.",
-    further=("token",),
+    greet="In Matrix, start a direct chat with the bot's user id and send it any message.",
+    further=("token", "encryption", "trusted_devices"),
 )
 SLACK = PlatformRecipe(
     kind="slack",

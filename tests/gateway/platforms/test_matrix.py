@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.gateway.platforms import matrix
-from holdfast.gateway.port import Outgoing, PlatformLimits, PlatformOptions, Rejected, Sent
-from holdfast.safe_fetch import SafeFetcher, TooLarge
+from holdfast.gateway.platforms.matrix import login, parsing
+from holdfast.gateway.port import Outgoing, PlatformOptions, Rejected, Sent
+from holdfast.safe_fetch import TooLarge
 from holdfast.store.repos import inbox, session_list
 from holdfast.store.sqlite.driver import open_sqlite
 from tests.fakes.clock import FakeClock
 from tests.gateway import synapse
 from tests.gateway.crash_loop import MESSAGES, CrashLoop, choose_crash_points
+from tests.gateway.encrypted_person import EncryptedPerson
 from tests.gateway.synapse import Person
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(200 + MESSAGES)]
@@ -49,10 +50,19 @@ async def set_scene(homeserver: str, home: Path, name: str) -> Scene:
 @pytest.mark.process
 async def test_messages_survive_kills_at_every_point(homeserver: str, tmp_path: Path) -> None:
     scene = await set_scene(homeserver, tmp_path / "home", "storm")
-    alice = scene.alice
-    points = choose_crash_points(seed=7)
-    async with CrashLoop(scene.home, points) as loop:
-        rooms = [await alice.invite(scene.agent) for _ in range(ROOMS)]
+    count = await survive_kills(scene.home, scene.alice, scene.agent, choose_crash_points(seed=7))
+    await scene.alice.close()
+
+    await assert_one_turn_each(scene.home, count)
+
+
+async def survive_kills(home: Path, alice: Person | EncryptedPerson, agent: str, points: list[str]) -> int:
+    """Write in several rooms while the agent is killed at each point; every reply must arrive once and in order.
+
+    Returns the number of messages.
+    """
+    async with CrashLoop(home, points) as loop:
+        rooms = [await alice.invite(agent) for _ in range(ROOMS)]
         for room in rooms:
             await alice.joined(room, 2)
         for number in range(MESSAGES):
@@ -60,23 +70,20 @@ async def test_messages_survive_kills_at_every_point(homeserver: str, tmp_path: 
             if number % 20 == 0:
                 await alice.listen(0.5)
         async with asyncio.timeout(100 + MESSAGES):
-            extra = 0
-            while sum(map(len, alice.heard.values())) < MESSAGES or not loop.is_finished:
+            count = MESSAGES
+            while (heard := sum(map(len, alice.heard.values()))) < count or not loop.is_finished:
                 loop.check()
-                if sum(map(len, alice.heard.values())) >= MESSAGES + extra and not loop.is_finished:
-                    await alice.say(rooms[0], f"message {MESSAGES + extra}")
-                    extra += 1
+                if heard >= count:
+                    await alice.say(rooms[0], f"message {count}")
+                    count += 1
                 await alice.listen(0.5)
         await alice.listen(2)
         assert len(loop.crashed) == len(points)
-    await alice.close()
-
     for place, room in enumerate(rooms):
-        numbers = [n for n in range(MESSAGES) if n % ROOMS == place] + (
-            list(range(MESSAGES, MESSAGES + extra)) if place == 0 else []
-        )
+        numbers = [n for n in range(MESSAGES) if n % ROOMS == place]
+        numbers += range(MESSAGES, count) if place == 0 else ()
         assert alice.heard[room] == [f"You said: message {n}" for n in numbers]
-    await assert_one_turn_each(scene.home, MESSAGES + extra)
+    return count
 
 
 async def assert_one_turn_each(home: Path, count: int) -> None:
@@ -110,7 +117,7 @@ async def test_messages_sent_while_the_agent_was_offline_are_answered_in_order(h
 async def test_the_server_recognises_a_duplicate(homeserver: str) -> None:
     user, token = await synapse.register(homeserver, "twice")
     options = PlatformOptions("matrix", {"homeserver": homeserver, "user": user, "token": token})
-    async with matrix.connect(options, FakeClock()) as platform:
+    async with login.connect(options, FakeClock()) as platform:
         client = synapse.Person(homeserver, user, token)
         room = await client.invite("@nobody:matrix.test")
         message = Outgoing(chat=room, text="once", key="out-1-1")
@@ -129,7 +136,7 @@ async def test_files_are_sent_and_fetched_up_to_the_limit(homeserver: str, tmp_p
     (tmp_path / "plan.txt").write_bytes(b"a plan")
     client = synapse.Person(homeserver, user, token)
     room = await client.invite("@nobody:matrix.test")
-    async with matrix.connect(options, FakeClock()) as platform:
+    async with login.connect(options, FakeClock()) as platform:
         sent = await platform.send(Outgoing(chat=room, text="", key="out-1-1", file=tmp_path / "plan.txt"))
         assert isinstance(sent, Sent)
         event = (await client.client.room_get_event(room, sent.remote)).event.source
@@ -142,13 +149,6 @@ async def test_files_are_sent_and_fetched_up_to_the_limit(homeserver: str, tmp_p
 
     assert found.name == "plan.txt"
     assert (tmp_path / "fetched").read_bytes() == b"a plan"
-
-
-def reader() -> matrix.Matrix:
-    class Client:
-        user_id = "@agent:x"
-
-    return matrix.Matrix(Client(), SafeFetcher())
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def reader() -> matrix.Matrix:
 )
 def test_edits_notices_and_own_messages_are_ignored(content: dict[str, object], ignored: str) -> None:
     event = {"type": "m.room.message", "event_id": "$2", "sender": "@alice:x", "content": content}
-    read = reader().read(json.dumps({"room": "!r", "people": 2, "me": "@agent:x", "event": event}))
+    read = parsing.parse_payload(json.dumps({"room": "!r", "people": 2, "me": "@agent:x", "event": event}))
 
     assert read.ignored == ignored
 
@@ -177,9 +177,8 @@ def test_threads_are_separate_chats_and_stickers_have_text() -> None:
         "sender": "@alice:x",
         "content": {"body": "a cat", "url": "mxc://x/y", "m.relates_to": relates},
     }
-    read = reader().read(json.dumps({"room": "!r", "people": 5, "me": "@agent:x", "event": event}))
+    read = parsing.parse_payload(json.dumps({"room": "!r", "people": 5, "me": "@agent:x", "event": event}))
 
     assert read.chat == "!r/$root"
     assert read.text == "[sticker: a cat]"
     assert not read.private
-    assert isinstance(reader().limits, PlatformLimits)

@@ -17,7 +17,7 @@ KINDS = {
     "qq": "qq",
 }
 """Each kind, and the extra that installs its client library."""
-MODULES = {"email": "email.platform"}
+MODULES = {"email": "email.platform", "matrix": "matrix.login"}
 """The module of a kind, if it differs from the name of the kind."""
 
 

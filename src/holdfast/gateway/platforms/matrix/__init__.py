@@ -1,0 +1,1 @@
+"""Matrix: the connection to a homeserver, and end-to-end encryption."""
