@@ -79,8 +79,14 @@ def _platform_problems(settings: "Settings") -> list[str]:
     for name, table in settings.gateway.platforms.items():
         kind = str(table.get("kind", name))
         problems += find_problems(name, table)
-        if kind in registry.KINDS and not registry.is_installed(kind):
+        if kind not in registry.KINDS:
+            continue
+        if not registry.is_installed(kind):
             problems.append(f"[gateway.{name}] needs a client library; run: {command_to_add(registry.KINDS[kind])}")
+        elif part := registry.find_missing_part(kind, table):
+            problems.append(
+                f"[gateway.{name}] cannot read {part}; run: {command_to_add(registry.KINDS[kind])} (or set encryption = false)"
+            )
     return problems
 
 

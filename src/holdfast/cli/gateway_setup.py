@@ -14,7 +14,7 @@ from holdfast.cli import context, render
 from holdfast.clock import SystemClock
 from holdfast.gateway import setup as first_contact
 from holdfast.gateway.platforms import registry
-from holdfast.gateway.port import Incoming, PlatformOptions
+from holdfast.gateway.port import PLATFORMS, Incoming, PlatformOptions
 from holdfast.gateway.recipes import RECIPES, PlatformRecipe, RecipeField
 from holdfast.installation import command_to_add
 from holdfast.model.errors import Invalid, Unsupported
@@ -60,7 +60,8 @@ def setup(*, platform: str, name: str | None, given: tuple[str, ...], minutes: f
     _explain(recipe)
     values |= {field.name: _ask(field) for field in recipe.fields if field.name not in values}
     table: dict[str, object] = {key: value for key, value in values.items() if value}
-    trial = asyncio.run(_try(recipe, name, table, minutes * 60))
+    options = PlatformOptions(name, dict(table), settings.home / PLATFORMS / name)
+    trial = asyncio.run(_try(recipe, options, minutes * 60))
     allowed = trial.person is not None and _confirm(trial.person)
     if trial.person is not None and allowed:
         table["allow"] = [trial.person.person]
@@ -103,9 +104,8 @@ def _ask(field: RecipeField) -> str:
     return answer.strip()
 
 
-async def _try(recipe: PlatformRecipe, name: str, table: Mapping[str, object], seconds: float) -> PlatformTrial:
+async def _try(recipe: PlatformRecipe, options: PlatformOptions, seconds: float) -> PlatformTrial:
     """Connect, wait for the person, and send a test message. Raises Invalid or Unavailable with the platform's answer."""
-    options = PlatformOptions(name, dict(table))
     async with registry.connect(recipe.kind)(options, SystemClock()) as platform:
         render.print_text(f"Connected to {recipe.title}.")
         if not seconds:

@@ -14,7 +14,7 @@ from holdfast.gateway.live_preview import LivePreview
 from holdfast.gateway.message_handler import HandlerServices, MessageHandler
 from holdfast.gateway.platforms.registry import connect
 from holdfast.gateway.policy import PlatformRules
-from holdfast.gateway.port import Connect, Platform, PlatformOptions, describe_error
+from holdfast.gateway.port import PLATFORMS, Connect, Platform, PlatformOptions, describe_error
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.settings import Settings
 from holdfast.store.repos import outbox, platforms
@@ -55,7 +55,7 @@ class PlatformConnection:
         self._retry = retry
         options = dict(settings.gateway.platforms.get(name, {}))
         options.pop("kind", None)
-        self._options = PlatformOptions(name, options, settings.home / "platforms" / name)
+        self._options = PlatformOptions(name, options, settings.home / PLATFORMS / name)
         self._rules: PlatformRules = policy.from_options(self._options)
         self._locks: dict[str, asyncio.Lock] = {}
 

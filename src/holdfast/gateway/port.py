@@ -17,6 +17,8 @@ from holdfast.model.validation import explain
 from holdfast.store.repos.outbox import ReplyChoice
 
 T = TypeVar("T")
+PLATFORMS = "platforms"
+"""The directory in the home with the private files of each platform."""
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,3 +44,12 @@ def is_installed(kind: str) -> bool:
     except Invalid:
         return False
     return True
+
+
+def find_missing_part(kind: str, table: Mapping[str, object]) -> str:
+    """What a platform whose client library is installed lacks nevertheless; empty if it is complete."""
+    if kind != "matrix" or table.get("encryption") is False:
+        return ""
+    from nio.crypto import ENCRYPTION_ENABLED
+
+    return "" if ENCRYPTION_ENABLED else "encrypted rooms"
