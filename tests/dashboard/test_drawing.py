@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.dashboard import markdown, space, templating, timeline
+from holdfast.dashboard import space, templating, timeline
 from holdfast.dashboard.session import available_actions
-from holdfast.dashboard.transcript import PageTranscript
+from holdfast.interop.pages import markdown
+from holdfast.interop.pages.rendering import ItemLinks
+from holdfast.interop.pages.transcript import PageTranscript
 from holdfast.model.entry import Entry, encode
 from holdfast.model.event import (
     ApprovalAsked,
@@ -153,7 +155,7 @@ def test_every_log_can_be_rendered(facts: list[Event]) -> None:
     transcript = build_transcript(*facts)
 
     for item in transcript.items.values():
-        drawn = templating.render_fragment("item.html", item=item, session=type("Session", (), {"id": "hf-x"}))
+        drawn = templating.render_fragment("item.html", item=item, links=ItemLinks("/ui/s/hf-x", can_act=True))
         assert f'id="{item.id}"' in drawn
         assert "<script" not in drawn
 

@@ -112,10 +112,10 @@ def test_the_schema_is_what_the_migrations_make_of_it() -> None:
     assert normalised(written) == normalised(migrated)
 
 
-def test_migrations_are_numbered_from_one_without_gaps_and_say_when_they_run() -> None:
+def test_migrations_have_distinct_numbers_from_one_and_say_when_they_run() -> None:
     numbers = [migration.number for migration in known()]
 
-    assert numbers == list(range(1, len(numbers) + 1))
+    assert numbers[0] == 1 and len(set(numbers)) == len(numbers)
     for migration in known():
         assert re.fullmatch(r"(pre|post)(_[a-z]+)+", migration.name)
 
@@ -338,7 +338,7 @@ async def test_several_migrations_are_applied_at_once_with_one_copy(path: Path) 
     third = Migration(NEXT + 1, "post_late", "CREATE TABLE late (x TEXT) STRICT;")
     upgrade(path, NEXT_STEP, third)
 
-    assert raw(path, "SELECT number FROM migration") == [(number,) for number in range(1, NEXT + 2)]
+    assert raw(path, "SELECT number FROM migration") == [(one.number,) for one in (*known(), NEXT_STEP, third)]
     assert [file.name for file in path.parent.glob("*.before-*")] == [COPY]
 
 

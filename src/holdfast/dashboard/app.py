@@ -24,12 +24,14 @@ from holdfast.dashboard import (
     schedules,
     session,
     sessions,
+    sharing,
     space,
     templating,
     usage,
 )
 from holdfast.dashboard.auth import CSRF_FIELD, CSRF_HEADER, LOGIN_LIFETIME, BrowserLogin, LoginAuth, is_cross_site
 from holdfast.dashboard.context import DashboardContext
+from holdfast.interop.pages import rendering
 from holdfast.model.errors import Conflict, HoldfastError, Invalid, NotFound, NotSaved, Unavailable
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -52,6 +54,7 @@ HEADERS = {
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".woff2": "font/woff2", ".svg": "image/svg+xml"}
@@ -69,6 +72,7 @@ GET_ROUTES: list[tuple[str, Handler]] = [
     ("/ui/s/{id}/raw/{seq:int}", session.send_raw),
     ("/ui/s/{id}/image/{seq:int}/{number:int}", session.send_image),
     ("/ui/s/{id}/export", session.export_session),
+    ("/ui/s/{id}/shares", sharing.show_links),
     ("/ui/space", space.show_space),
     ("/ui/space/data", space.send_sessions),
     ("/ui/space/day", space.send_day),
@@ -86,8 +90,15 @@ GET_ROUTES: list[tuple[str, Handler]] = [
     ("/ui/usage.csv", usage.send_csv),
     ("/ui/fleet", runtime.show_fleet),
 ]
+PUBLIC_ROUTES: list[tuple[str, Handler]] = [
+    ("/share/{token}", sharing.show_shared),
+    ("/share/{token}/image/{seq:int}/{number:int}", sharing.send_shared_image),
+]
+"""Routes that need no login; the token of the link is the permission."""
 POST_ROUTES: list[tuple[str, Handler]] = [
     ("/ui/new", actions.start_session),
+    ("/ui/s/{id}/share", sharing.share),
+    ("/ui/shares/revoke", sharing.revoke),
     ("/ui/s/{id}/{action:str}", actions.run_action),
     ("/ui/processes/{id}/stop", runtime.stop_process),
     ("/ui/workers/sweep", runtime.sweep_workers),
@@ -109,6 +120,8 @@ class Dashboard:
         routes = [Route(path, handler, methods=["GET"]) for path, handler in GET_ROUTES]
         routes += [Route(path, handler, methods=["POST"]) for path, handler in POST_ROUTES]
         self._router = Router(routes, redirect_slashes=False)
+        public = [Route(path, handler, methods=["GET"]) for path, handler in PUBLIC_ROUTES]
+        self._public = Router(public, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
@@ -121,11 +134,14 @@ class Dashboard:
             if message["type"] == "http.response.start":
                 started = True
                 headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
-                headers.setdefault("cache-control", "no-store")
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
+            if request.url.path.startswith("/share/"):
+                await self._show_shared(scope, receive, send_with_headers)
+                return
             response = await self._handle_outside_pages(request)
             await (response or self._router)(scope, receive, send_with_headers)
         except (HoldfastError, HTTPException) as e:
@@ -165,6 +181,13 @@ class Dashboard:
                 response.headers["clear-site-data"] = '"cache"'
                 return response
         return None
+
+    async def _show_shared(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Every failure looks the same: a visitor learns nothing about links and sessions."""
+        try:
+            await self._public(scope, receive, send)
+        except (NotFound, Invalid, HTTPException):
+            await sharing.refuse_shared()(scope, receive, send)
 
     async def _is_active(self, login: BrowserLogin) -> bool:
         return await self._auth.is_active(login, self.state.now)
@@ -209,7 +232,8 @@ def status_of(error: HoldfastError) -> int:
 
 def static_file(name: str) -> Response:
     """A file of the package. Its URL contains the version, so that browsers may cache it."""
-    path = Path(str(resources.files("holdfast.dashboard"))) / "static" / name
+    folder = Path(str(resources.files("holdfast.dashboard"))) / "static"
+    path = (rendering.folder() if name == rendering.STYLESHEET else folder) / name
     if "/" in name or path.suffix not in MEDIA_TYPES or not path.is_file():
         return Response("file not found", 404)
     headers = {"cache-control": "public, max-age=3600"}

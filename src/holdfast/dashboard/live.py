@@ -18,8 +18,8 @@ from holdfast import sse
 from holdfast.dashboard import templating
 from holdfast.dashboard.context import DashboardContext, get_context
 from holdfast.dashboard.session import available_actions, load_details, load_queue, load_session, render_item
-from holdfast.dashboard.transcript import PageTranscript
 from holdfast.engine.streaming.bus import StreamItem, TurnBroke
+from holdfast.interop.pages.transcript import PageTranscript
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import ModelSaid

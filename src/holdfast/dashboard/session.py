@@ -1,10 +1,7 @@
 """A session's page: its log as a conversation, a page of events at a time, and an explanation of its state."""
 
 import asyncio
-import base64
-import binascii
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -14,22 +11,22 @@ from starlette.responses import Response, StreamingResponse
 from holdfast.dashboard import templating
 from holdfast.dashboard.context import DashboardContext, get_context
 from holdfast.dashboard.display_state import read_failure
-from holdfast.dashboard.transcript import EMBEDDABLE, PageItem, PageTranscript
 from holdfast.engine import explain
 from holdfast.engine.explain import Explanation
 from holdfast.engine.process_port import list_running
 from holdfast.interop import session_tree
-from holdfast.interop.export import html_markdown
+from holdfast.interop.export import markdown_file
 from holdfast.interop.export.jsonl import export_lines
+from holdfast.interop.pages import document, images
+from holdfast.interop.pages.rendering import session_links
+from holdfast.interop.pages.transcript import PageItem, PageTranscript
 from holdfast.interop.session_tree import TreeNode
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import ChildEnded, ModelSaid, ToolEnded, UserSaid
-from holdfast.model.image_format import image_type
-from holdfast.model.message import Image, Text
+from holdfast.model.message import Text
 from holdfast.model.session import Session
 from holdfast.model.text import parse_decimal
-from holdfast.store import session_files
 from holdfast.store.database import Transaction
 from holdfast.store.repos import approvals, input_queue, log, plans
 from holdfast.store.repos import sessions as stored
@@ -61,6 +58,7 @@ async def show_session(request: Request) -> Response:
         last=last,
         at=at if at != session.seq else 0,
         items=items,
+        links=session_links(session),
         trash=session.summary.trashed_at is not None,
         actions=available_actions(session, details["failure"]),
         **details,
@@ -150,7 +148,13 @@ async def show_older(request: Request) -> Response:
     first = max(1, before - PAGE_EVENTS)
     items = await load_items(context, session.id, first, before - 1)
     return await asyncio.to_thread(
-        templating.fragment_response, request, "older.html", session=session, items=items, first=first
+        templating.fragment_response,
+        request,
+        "older.html",
+        session=session,
+        items=items,
+        first=first,
+        links=session_links(session),
     )
 
 
@@ -187,28 +191,11 @@ async def send_raw(request: Request) -> Response:
 
 
 async def send_image(request: Request) -> Response:
-    """An image of a message. Only types that cannot run scripts, detected by their signature."""
+    """An image of a message."""
     session, entry = await _load_entry(request)
-    event, number = entry.event, request.path_params["number"]
-    parts = event.parts if isinstance(event, UserSaid | ModelSaid | ToolEnded) else ()
-    part = parts[number] if number < len(parts) else None
-    if not isinstance(part, Image):
-        raise NotFound("image not found")
-    data = await asyncio.to_thread(_read_image, part.url, get_context(request).settings.home, session.id)
-    media_type = image_type(data)
-    if media_type is None:
-        raise NotFound("this image type cannot be shown")
+    home, number = get_context(request).settings.home, request.path_params["number"]
+    data, media_type = await asyncio.to_thread(images.read_image, home, session.id, entry, number)
     return Response(data, headers={"cache-control": "private, max-age=86400"}, media_type=media_type)
-
-
-def _read_image(url: str, home: Path, session_id: str) -> bytes:
-    if EMBEDDABLE.match(url):
-        try:
-            return base64.b64decode(url.partition(",")[2], validate=False)
-        except binascii.Error as e:
-            raise NotFound("the image is damaged") from e
-    with session_files.open_file(home, session_id, url.removeprefix("file:")) as file:
-        return file.read()
 
 
 async def export_session(request: Request) -> Response:
@@ -222,9 +209,11 @@ async def export_session(request: Request) -> Response:
         lines = _encode_lines(export_lines(context.database, session.id))
         return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
     session, entries = await context.engine.read(session.id)
-    render = html_markdown.render_markdown if format_name == "md" else html_markdown.render_html
-    text = await asyncio.to_thread(render, session, entries)
-    media_type = "text/markdown" if format_name == "md" else "text/html"
+    if format_name == "md":
+        text, media_type = await asyncio.to_thread(markdown_file.render_markdown, session, entries), "text/markdown"
+    else:
+        text = await asyncio.to_thread(document.render_file, session, entries, context.settings.home)
+        media_type = "text/html"
     return Response(text.encode("utf-8", "backslashreplace"), headers=headers, media_type=media_type)
 
 
@@ -235,4 +224,4 @@ async def _encode_lines(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
 
 def render_item(item: PageItem, session: Session) -> Markup:
     """Render an item as HTML."""
-    return templating.render_fragment("item.html", item=item, session=session)
+    return templating.render_fragment("item.html", item=item, links=session_links(session))

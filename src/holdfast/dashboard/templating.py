@@ -1,4 +1,4 @@
-"""Templates and their filters. By default all values are escaped, and invisible characters are made visible."""
+"""Templates of the dashboard, their filters, and the responses made from them."""
 
 import re
 from functools import cache
@@ -6,19 +6,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 import holdfast
-from holdfast.dashboard import code, markdown
 from holdfast.dashboard.auth import BrowserLogin
 from holdfast.dashboard.display_state import LABELS, display_state
-from holdfast.model.plan import progress
+from holdfast.interop.pages.rendering import make_environment
 from holdfast.model.process import duration
-from holdfast.model.sanitize import visible
-from holdfast.model.times import iso, moment
 
 NAV = (
     ("sessions", "/", "Sessions", "s"),
@@ -37,37 +34,18 @@ NAV = (
 LONG_WORD = re.compile(r"\S{200,}")
 
 
-def _finalize(value: object) -> object:
-    """Write out invisible characters of a value, so that none can reorder or hide the text beside it."""
-    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
-
-
 @cache
 def environment() -> Environment:
-    found = Environment(
-        loader=FileSystemLoader(Path(str(resources.files("holdfast.dashboard"))) / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    found = make_environment(Path(str(resources.files("holdfast.dashboard"))) / "templates")
     found.filters |= {
-        "markdown": markdown.render,
         "state": display_state,
         "state_label": lambda state: LABELS.get(state, state),
-        "code": code.render_code,
-        "output": code.render_output,
-        "iso": iso,
         "end_reason": format_end_reason,
-        "day": lambda at: f"{moment(at):%Y-%m-%d %H:%M:%S} UTC",
         "span": duration,
         "count": format_count,
         "many": pluralize,
         "size": format_size,
         "name": lambda text: str(text).partition("#")[0],
-        "seconds": format_seconds,
-        "progress": progress,
     }
     found.tests["long"] = lambda text: LONG_WORD.search(text) is not None
     found.globals |= {"NAV": NAV, "version": holdfast.__version__}
@@ -108,11 +86,6 @@ def format_size(number: float) -> str:
         if abs(number) >= worth:
             return f"{number / worth:.3g} {unit}"
     return f"{number:.0f} bytes"
-
-
-def format_seconds(number: float) -> str:
-    """A duration: 20 ms, 1.5 s, 3 min."""
-    return f"{number * 1000:.0f} ms" if number < 1 else f"{number:.1f} s" if number < 120 else duration(number)
 
 
 def render_fragment(name: str, **values: Any) -> Markup:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.clock import format_local_time
-from holdfast.interop.export import html_markdown
 from holdfast.interop.export import jsonl as exporting
+from holdfast.interop.export import markdown_file
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.sanitize import one_line
 from holdfast.model.session import as_message, messages, standing
@@ -134,7 +134,7 @@ async def export(context: CommandContext, rest: str) -> None:
             async for text in exporting.export_lines(database, session_id):
                 stream.write(text)
         else:
-            stream.write(await database.read(_readable, session_id, form))
+            stream.write(await database.read(_readable, session_id, form, context.settings.home))
     context.show(f"Exported to {path}.")
 
 
@@ -148,9 +148,11 @@ def _target(directory: Path, name: str) -> Path:
     return directory / Path(name).expanduser()
 
 
-def _readable(tx: Transaction, session_id: str, form: str) -> str:
+def _readable(tx: Transaction, session_id: str, form: str, home: Path) -> str:
     session = store.get(tx, session_id)
     entries = log.read_complete(tx, session)
-    return (
-        html_markdown.render_markdown(session, entries) if form == "md" else html_markdown.render_html(session, entries)
-    )
+    if form == "md":
+        return markdown_file.render_markdown(session, entries)
+    from holdfast.interop.pages.document import render_file  # its libraries load slowly
+
+    return render_file(session, entries, home)

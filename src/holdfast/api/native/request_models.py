@@ -79,6 +79,10 @@ class TurnRequest(RequestModel, frozen=True):
     input: str | list[dict[str, Any]]
 
 
+class ShareRequest(RequestModel, frozen=True):
+    days: Annotated[int, Meta(ge=1, le=365)] = 7
+
+
 class ListApprovalsRequest(RequestModel, frozen=True):
     limit: Limit = 100
 

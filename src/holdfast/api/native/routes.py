@@ -14,6 +14,7 @@ from holdfast.api.native import (
     rewinds,
     search,
     sessions,
+    shares,
     turns,
     usage,
 )
@@ -28,6 +29,7 @@ from holdfast.interop.documents.questions import (
 )
 from holdfast.interop.documents.rewinds import RewindResponse
 from holdfast.interop.documents.sessions import SessionDetailResponse, SessionListResponse, SessionResponse
+from holdfast.interop.documents.shares import NewShareResponse, ShareItem, ShareListResponse
 from holdfast.interop.documents.usage import SessionUsageResponse, UsageResponse
 from holdfast.interop.documents.workers import SweepResponse, WorkerListResponse
 
@@ -101,6 +103,9 @@ ENDPOINTS = (
     Endpoint(
         "POST", f"{SESSION}/rewind", rewinds.rewind, RewindResponse, body=request_models.RewindRequest, large=True
     ),
+    Endpoint("POST", f"{SESSION}/shares", shares.share, NewShareResponse, body=request_models.ShareRequest, status=201),
+    Endpoint("GET", f"{SESSION}/shares", shares.list_, ShareListResponse),
+    Endpoint("DELETE", "/v1/shares/{id}", shares.revoke, ShareItem),
     Endpoint("GET", f"{SESSION}/why", compaction.explain_session, WhyResponse, large=True),
     Endpoint(
         "GET",

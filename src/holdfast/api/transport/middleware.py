@@ -23,8 +23,10 @@ logger = logging.getLogger(__name__)
 
 PUBLIC_PATHS = ("/health",)
 """Paths that need no key."""
-DASHBOARD_PATHS = re.compile(r"/(ui(/.*)?)?", re.DOTALL)
+DASHBOARD_PATHS = re.compile(r"/(ui(/.*)?|share/.*)?", re.DOTALL)
 """Paths of the dashboard, which authenticates its callers itself."""
+SHARE_TOKEN = re.compile(r"(?<=^/share/)[^/]+")
+"""The secret part of a link to a session."""
 LOGIN_PATH = "/ui/login"
 ANTHROPIC_PATHS = re.compile(r"/v1/messages(/.*)?", re.DOTALL)
 """Paths whose errors have Anthropic's format."""
@@ -126,7 +128,7 @@ class RequestMiddleware:
         finally:
             took = 1000 * (self._monotonic() - began)
             self._count(scope["method"], request.status)
-            path = scope["path"].encode("ascii", "backslashreplace").decode()[:200]
+            path = SHARE_TOKEN.sub("***", scope["path"]).encode("ascii", "backslashreplace").decode()[:200]
             about = (
                 request.id,
                 scope["method"],

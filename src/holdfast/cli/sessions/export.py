@@ -7,8 +7,8 @@ import click
 
 from holdfast.cli import context, render
 from holdfast.cli.parsing.session_ref import REF
-from holdfast.interop.export import html_markdown
 from holdfast.interop.export import jsonl as exporting
+from holdfast.interop.export import markdown_file
 from holdfast.model.errors import Invalid
 from holdfast.model.text import counted
 from holdfast.store import atomic_file, verify
@@ -94,12 +94,14 @@ async def _pieces(database: Database, session_id: str, form: str) -> AsyncIterat
         async for text in exporting.export_lines(database, session_id):
             yield text
     else:
-        yield await database.read(_for_people, session_id, form)
+        yield await database.read(_for_people, session_id, form, context.settings().home)
 
 
-def _for_people(tx: Transaction, session_id: str, form: str) -> str:
+def _for_people(tx: Transaction, session_id: str, form: str, home: Path) -> str:
     session = store.get(tx, session_id)
     entries = log.read_complete(tx, session)
-    return (
-        html_markdown.render_markdown(session, entries) if form == "md" else html_markdown.render_html(session, entries)
-    )
+    if form == "md":
+        return markdown_file.render_markdown(session, entries)
+    from holdfast.interop.pages.document import render_file  # its libraries load slowly
+
+    return render_file(session, entries, home)

@@ -50,6 +50,8 @@ COMMANDS = {
     "rewind": "sessions.rewind:rewind",
     "export": "sessions.export:export",
     "import": "sessions.import_:import_",
+    "share": "sessions.share:share",
+    "unshare": "sessions.share:unshare",
     "fork": "sessions.edit:fork",
     "end": "sessions.edit:end",
     "reopen": "sessions.edit:reopen",

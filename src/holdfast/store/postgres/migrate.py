@@ -82,7 +82,7 @@ def _apply(link: Link, where: str, migrations: Sequence[Migration]) -> None:
     applied = check(link, where, migrations).applied
     if applied == 0:
         link.execute(named("driver.create_ledger"), prepare=False)
-    for migration in migrations[applied:]:
+    for migration in (one for one in migrations if one.number > applied):
         link.execute(migration.sql, prepare=False)
         link.execute(
             named("driver.record_migration"),

@@ -24,6 +24,7 @@ DELETE_QUERIES = (
     "session_pruning.erase_history",
     "session_pruning.erase_outbox",
     "session_pruning.erase_addresses",
+    "session_pruning.erase_shares",
     "session_pruning.erase_usage",
     "session_pruning.erase_raises",
     "session_pruning.forget_reservations",

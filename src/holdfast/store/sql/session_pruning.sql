@@ -73,6 +73,9 @@ DELETE FROM reset_hold WHERE session_id = :id;
 -- name: erase_outbox
 DELETE FROM outbox WHERE session_id = :id;
 
+-- name: erase_shares
+DELETE FROM share WHERE session_id = :id;
+
 -- name: erase_addresses
 DELETE FROM address WHERE session_id = :id;
 

@@ -125,7 +125,7 @@ def _apply(connection: apsw.Connection, path: Path, migrations: Sequence[Migrati
         _keep_copy(path, path.with_name(f"{path.name}.before-{applied + 1:04}"))
     if applied == 0:
         connection.execute(LEDGER)
-    for migration in migrations[applied:]:
+    for migration in (one for one in migrations if one.number > applied):
         connection.execute(migration.sql).fetchall()  # a statement that returns rows would stop the rest
         connection.execute(
             "INSERT INTO migration (number, name, digest, release) VALUES (?, ?, ?, ?)",

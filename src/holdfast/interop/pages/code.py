@@ -16,7 +16,6 @@ MAX_HIGHLIGHTED = 20_000
 HUNK = re.compile(r"^@@ .* @@", re.MULTILINE)
 LANGUAGES = {"terminal": {"command": "bash"}}
 """The language of an argument, by tool and name."""
-MAX_ARGUMENT = 20_000
 
 
 class ArgumentField(msgspec.Struct, frozen=True):
@@ -68,28 +67,28 @@ def _lexer(language: str) -> Any:
     return get_lexer_by_name(language, stripnl=False)
 
 
-def argument_fields(tool: str, arguments: str) -> list[ArgumentField]:
+def argument_fields(tool: str, arguments: str, limit: int) -> list[ArgumentField]:
     """The arguments of a call, each as a reader would write it: text with its lines, a replacement as a diff."""
     try:
         given = json.loads(arguments)
     except (ValueError, RecursionError):
-        return [ArgumentField("", arguments[:MAX_ARGUMENT])]
+        return [ArgumentField("", arguments[:limit])]
     if not isinstance(given, dict):
-        return [ArgumentField("", _as_text(given))]
-    changed = _as_change(given)
+        return [ArgumentField("", _as_text(given, limit))]
+    changed = _as_change(given, limit)
     return [
-        ArgumentField(str(name), _as_text(value), _language(tool, str(name), given))
+        ArgumentField(str(name), _as_text(value, limit), _language(tool, str(name), given))
         for name, value in given.items()
         if not (changed and name in ("old", "new"))
     ] + changed
 
 
-def _as_change(given: dict[str, object]) -> list[ArgumentField]:
+def _as_change(given: dict[str, object], limit: int) -> list[ArgumentField]:
     """The arguments `old` and `new` as a diff; none if the call has no such arguments."""
     old, new = given.get("old"), given.get("new")
     if not isinstance(old, str) or not isinstance(new, str):
         return []
-    lines = difflib.unified_diff(old[:MAX_ARGUMENT].splitlines(), new[:MAX_ARGUMENT].splitlines(), lineterm="", n=2)
+    lines = difflib.unified_diff(old[:limit].splitlines(), new[:limit].splitlines(), lineterm="", n=2)
     return [ArgumentField("change", "\n".join(list(lines)[2:]), "diff")]
 
 
@@ -106,6 +105,6 @@ def _language_of_file(path: str) -> str:
     return str(found.aliases[0]) if found is not None and found.aliases else ""
 
 
-def _as_text(value: object) -> str:
+def _as_text(value: object, limit: int) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-    return text[:MAX_ARGUMENT]
+    return text[:limit]

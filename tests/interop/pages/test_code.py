@@ -2,29 +2,29 @@
 
 import json
 
-from holdfast.dashboard.code import argument_fields, render_code, render_output
-from holdfast.dashboard.markdown import render
+from holdfast.interop.pages.code import argument_fields, render_code, render_output
+from holdfast.interop.pages.markdown import render
 
 
 def test_arguments_are_shown_with_their_lines_and_changes_as_a_diff() -> None:
     edit = {"path": "src/a.py", "old": "x = 1\ny = 2\n", "new": "x = 1\ny = 3\n"}
     command, path, change = (
-        *argument_fields("terminal", json.dumps({"command": "make\nmake test"})),
-        *argument_fields("edit_file", json.dumps(edit)),
+        *argument_fields("terminal", json.dumps({"command": "make\nmake test"}), 100),
+        *argument_fields("edit_file", json.dumps(edit), 100),
     )
 
     assert (command.text, command.language) == ("make\nmake test", "bash")
     assert path.is_short and not command.is_short
     assert change.language == "diff"
     assert "-y = 2\n+y = 3" in change.text
-    [_, content] = argument_fields("write_file", json.dumps({"path": "b.py", "content": "import os\n"}))
+    [_, content] = argument_fields("write_file", json.dumps({"path": "b.py", "content": "import os\n"}), 100)
     assert content.language == "python"
 
 
 def test_arguments_that_are_no_object_are_shown_as_they_are() -> None:
-    assert argument_fields("x", "{broken")[0].text == "{broken"
-    assert argument_fields("x", "[1, 2]")[0].text == "[\n  1,\n  2\n]"
-    assert argument_fields("x", "{}") == []
+    assert argument_fields("x", "{broken", 100)[0].text == "{broken"
+    assert argument_fields("x", "[1, 2]", 100)[0].text == "[\n  1,\n  2\n]"
+    assert argument_fields("x", "{}", 100) == []
 
 
 def test_code_cannot_become_html() -> None:

@@ -10,7 +10,7 @@ from markdown_it.renderer import RendererProtocol
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
-from holdfast.dashboard.code import render_code
+from holdfast.interop.pages.code import render_code
 from holdfast.model.sanitize import visible
 
 MAX_CHARS = 40_000

@@ -1,10 +1,8 @@
-"""Renders a session for people: Markdown, or a self-contained HTML page without scripts."""
+"""Renders a session as Markdown, for people. `pages/document.py` renders it as HTML."""
 
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
-from string import Template
 
 from holdfast.model.entry import Entry
 from holdfast.model.event import Compacted, Ended, Forked
@@ -14,9 +12,6 @@ from holdfast.model.session import Session, as_message
 from holdfast.model.times import moment
 
 NAMES = {"user": "You", "assistant": "Model", "tool": "Tool"}
-# Only images that can neither run code nor load anything are embedded; the rest is a link or plain text.
-EMBEDDABLE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+")
-LINKABLE = re.compile(r"https?://[^\s<>\"']+")
 
 
 def render_markdown(session: Session, entries: Sequence[Entry]) -> str:
@@ -57,47 +52,6 @@ def _fenced(text: str, language: str) -> str:
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
-
-
-def render_html(session: Session, entries: Sequence[Entry]) -> str:
-    facts = "".join(f"<dt>{_safe(name)}</dt><dd>{_safe(value)}</dd>" for name, value in _facts(session))
-    body = "\n".join(piece for entry in entries if (piece := _html_entry(entry)))
-    template = Path(__file__).with_name("page.html").read_text("utf-8")
-    return Template(template).substitute(title=_safe(session.display_title), facts=facts, body=body)
-
-
-def _html_entry(entry: Entry) -> str:
-    said = as_message(entry)
-    if said is None:
-        note = _note(entry)
-        return f'<p class="note">{_safe(note)}</p>' if note else ""
-    parts = "".join(_html_part(part) for part in said.parts)
-    name = f"{NAMES[said.role]}<span>{_safe(_when(said.at) + _cut(said))}</span>"
-    return f'<section class="{said.role}" id="{said.seq}"><h2>{name}</h2>{parts}</section>'
-
-
-def _html_part(part: Part) -> str:
-    match part:
-        case Text():
-            return f'<div class="text">{_safe(part.text)}</div>'
-        case Reasoning():
-            return f"<details><summary>Thoughts</summary><pre>{_safe(part.text)}</pre></details>" if part.text else ""
-        case ToolCall():
-            return f"<p>Calls <code>{_safe(part.name)}</code></p><pre>{_safe(_arguments(part))}</pre>"
-        case ToolResult():
-            return f"<p>Result ({_safe(part.outcome)})</p><pre>{_safe(_texts(part))}</pre>"
-        case Image() if EMBEDDABLE.fullmatch(part.url):
-            return f'<img alt="" src="{_safe(part.url)}">'
-        case Image() | File() if LINKABLE.fullmatch(part.url):
-            return f'<p><a rel="noreferrer" href="{_safe(part.url)}">{_safe(part.url)}</a></p>'
-        case _:
-            return f"<p>[{_safe(_reference(part))}]</p>"
-
-
-def _safe(text: str) -> str:
-    import html  # its table of entities loads slowly, and the chat needs only the plain text
-
-    return html.escape(visible(text))
 
 
 def _facts(session: Session) -> list[tuple[str, str]]:

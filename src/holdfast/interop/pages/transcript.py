@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.dashboard.code import ArgumentField, argument_fields
 from holdfast.engine.explain import decided
+from holdfast.interop.pages.code import ArgumentField, argument_fields
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ApprovalAnswered,
@@ -37,10 +37,19 @@ from holdfast.model.plan import PlanItem, progress
 from holdfast.model.text import counted
 from holdfast.model.turn import FORKED
 
-MAX_TEXT = 20_000
-"""Characters of a message that the page shows; arbitrary, more than any reply has."""
-MAX_OUTPUT = 4_000
 EMBEDDABLE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,", re.IGNORECASE)
+
+
+class TextLimits(msgspec.Struct, frozen=True):
+    """How many characters of each message, output and argument are shown."""
+
+    text: int = 20_000
+    """Arbitrary, more than any reply has."""
+    output: int = 4_000
+    argument: int = 20_000
+
+
+PAGE_LIMITS, NO_LIMITS = TextLimits(), TextLimits(2**62, 2**62, 2**62)
 
 
 class PageBlock(msgspec.Struct, frozen=True):
@@ -80,7 +89,8 @@ class PageItem(msgspec.Struct):
 class PageTranscript:
     """Converts entries to items, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: TextLimits = PAGE_LIMITS) -> None:
+        self._limits = limits
         self.items: dict[str, PageItem] = {}
         self._calls: dict[tuple[str, str], PageItem] = {}
         self._questions: dict[tuple[str, str], PageItem] = {}
@@ -101,7 +111,7 @@ class PageTranscript:
         match event:
             case UserSaid():
                 message = self._make_item(
-                    entry, "user", blocks=_to_blocks(event.parts, entry.seq), turn_id=event.turn_id
+                    entry, "user", blocks=self._blocks(event.parts, entry.seq), turn_id=event.turn_id
                 )
                 message.label = event.name or ""
                 return [message]
@@ -144,7 +154,7 @@ class PageTranscript:
         return PageItem(f"e{entry.seq}", kind, entry.seq, entry.at, **fields)  # type: ignore[arg-type] # names of fields
 
     def _add_reply(self, entry: Entry, event: ModelSaid) -> list[PageItem]:
-        reply = self._make_item(entry, "model", blocks=_to_blocks(event.parts, entry.seq), partial=event.partial)
+        reply = self._make_item(entry, "model", blocks=self._blocks(event.parts, entry.seq), partial=event.partial)
         reply.label, reply.tokens, reply.turn_id = event.model, event.usage.tokens_out, event.turn_id
         calls = [part for part in event.parts if isinstance(part, ToolCall)]
         cards = [self._add_call(entry, event.turn_id, call, n) for n, call in enumerate(calls)]
@@ -160,16 +170,19 @@ class PageTranscript:
         for result in (one for one in parts if isinstance(one, ToolResult)):
             card = self._calls.get(("", result.call_id)) or self._make_item(entry, "call", label=result.call_id)
             card.state, card.result_seq = result.outcome, entry.seq
-            card.blocks = _to_blocks(result.parts, entry.seq, MAX_OUTPUT)
+            card.blocks = self._output(result.parts, entry.seq)
             found.append(card)
         kind = "user" if event.role == "user" else "model"
-        message = self._make_item(entry, kind, blocks=_to_blocks(parts, entry.seq))
+        message = self._make_item(entry, kind, blocks=self._blocks(parts, entry.seq))
         return [message, *found] if message.blocks or not found else found
 
     def _add_call(self, entry: Entry, turn_id: str, call: ToolCall, number: int) -> PageItem:
         card = PageItem(f"c{entry.seq}-{number}", "call", entry.seq, entry.at, label=call.name, state="asked")
         card.turn_id, card.call_id = turn_id, call.id
-        card.arguments, card.detail = argument_fields(call.name, call.arguments), _summarize_arguments(call.arguments)
+        card.arguments, card.detail = (
+            argument_fields(call.name, call.arguments, self._limits.argument),
+            _summarize_arguments(call.arguments),
+        )
         self._calls[turn_id, call.id] = card
         return card
 
@@ -186,7 +199,7 @@ class PageTranscript:
         if card is None:  # its call is on an earlier page, or was made by the client
             card = self._make_item(entry, "call", label=event.name or event.call_id)
         card.state, card.millis, card.result_seq = event.outcome, event.millis, entry.seq
-        card.blocks = _to_blocks(event.parts, entry.seq, MAX_OUTPUT)
+        card.blocks = self._output(event.parts, entry.seq)
         return [card]
 
     def _close_questions(self, turn_id: str) -> list[PageItem]:
@@ -212,7 +225,7 @@ class PageTranscript:
         item = self._make_item(entry, "compaction", label=f"Context compacted (epoch {event.epoch})", state=event.how)
         sizes = f"{event.tokens_before:,} → {event.tokens_after:,} tokens · " if event.tokens_before else ""
         item.detail = f"{sizes}replaces events up to {event.upto_seq}"
-        item.blocks = [_text_block(event.summary, MAX_TEXT)]
+        item.blocks = [_text_block(event.summary, self._limits.text)]
         return item
 
     def _mark_undone(self, to_seq: int) -> list[PageItem]:
@@ -220,6 +233,12 @@ class PageTranscript:
         for item in undone:
             item.undone = True
         return undone
+
+    def _blocks(self, parts: Iterable[Part], seq: int) -> list[PageBlock]:
+        return _to_blocks(parts, seq, self._limits.text)
+
+    def _output(self, parts: Iterable[Part], seq: int) -> list[PageBlock]:
+        return _to_blocks(parts, seq, self._limits.output)
 
     def _add_note(self, entry: Entry) -> PageItem:
         item = self._make_item(entry, "note", label=entry.kind.replace("_", " "))
@@ -245,7 +264,7 @@ class PageTranscript:
         return item
 
 
-def _to_blocks(parts: Iterable[Part], seq: int, limit: int = MAX_TEXT) -> list[PageBlock]:
+def _to_blocks(parts: Iterable[Part], seq: int, limit: int) -> list[PageBlock]:
     blocks: list[PageBlock] = []
     for number, part in enumerate(parts):
         match part:
