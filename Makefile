@@ -102,7 +102,7 @@ endef
 	@echo "Setting up .venv: half a minute or so, this once"
 	$(call install,$(FOR_RUNNING))
 
-.venv/ready-clients: .venv/ready-dev scripts/client-packages $(wildcard tests/api/clients/node/package*.json tests/tools/mcp/node/package*.json)
+.venv/ready-clients: .venv/ready-dev scripts/client-packages $(wildcard tests/api/clients/node/package*.json tests/api/clients/node-ui/package*.json tests/tools/mcp/node/package*.json)
 	@echo "Installing the clients that the tests use: half a minute or so, this once"
 	@scripts/client-packages
 	@touch $@

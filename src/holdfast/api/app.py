@@ -1,5 +1,6 @@
 """The API as one ASGI application: routes behind the request middleware."""
 
+import re
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any
@@ -14,6 +15,7 @@ from starlette.websockets import WebSocket
 
 from holdfast.api import health
 from holdfast.api import models as listing
+from holdfast.api.ai_sdk import routes as ai_sdk
 from holdfast.api.anthropic import messages
 from holdfast.api.anthropic.request import VERSION_HEADER
 from holdfast.api.context import ApiContext, get_context
@@ -30,6 +32,8 @@ from holdfast.api.transport.middleware import DASHBOARD_PATHS, AccessRules, Requ
 Handler = Callable[[Request], Awaitable[Response]]
 REQUEST_ID_PREFIX = "req-"
 WEBSOCKET_PATH = "/v1/responses"
+SLASHED = re.compile(r"\{(model|chat)\}")
+"""Path parameters that may contain slashes."""
 
 
 async def list_models(request: Request) -> Response:
@@ -83,7 +87,9 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/openapi.json", openapi),
     ("GET", "/docs", docs),
 ]
-"""Routes whose handlers parse their own requests. `native.ENDPOINTS` holds the others."""
+"""Routes whose handlers parse their own requests."""
+ENDPOINTS = (*native.ENDPOINTS, *ai_sdk.ENDPOINTS)
+"""Routes that describe their requests and responses."""
 
 
 @cache
@@ -91,7 +97,7 @@ def openapi_document() -> dict[str, Any]:
     """Build the OpenAPI document once."""
     from holdfast.api.openapi import build_openapi
 
-    return build_openapi(native.ENDPOINTS, ROUTES)
+    return build_openapi(ENDPOINTS, ROUTES)
 
 
 def create_app(context: ApiContext, key: str, pages: ASGIApp | None = None, *, any_host: bool = False) -> ASGIApp:
@@ -119,7 +125,7 @@ class ApiRouter:
         self.state = context
         self._pages = pages
         routes = [
-            Route(path.replace("{model}", "{model:path}"), _by_method(handlers), methods=list(handlers))
+            Route(SLASHED.sub(r"{\1:path}", path), _by_method(handlers), methods=list(handlers))
             for path, handlers in _paths().items()
         ]
         self._router = Router(routes, redirect_slashes=False)
@@ -147,7 +153,7 @@ class ApiRouter:
 def _paths() -> dict[str, dict[str, Handler]]:
     """Map each path to its handlers by method."""
     found: dict[str, dict[str, Handler]] = {}
-    for method, path, handler in [*ROUTES, *((one.method, one.path, one.handle) for one in native.ENDPOINTS)]:
+    for method, path, handler in [*ROUTES, *((one.method, one.path, one.handle) for one in ENDPOINTS)]:
         found.setdefault(path, {})[method] = handler
     return found
 

@@ -38,12 +38,17 @@ def parse_session_names(headers: Mapping[str, str], further: Sequence[str], cach
     for header in ("x-session-id", "x-session-key", HERMES_HEADER, *further):
         if header in headers:
             value = validate_text(headers[header], header, MAX_NAME)
-            ref = value if header in ("x-session-id", HERMES_HEADER) else None
-            channel = None if ref is not None and ref.startswith(SESSION) else CHANNEL_PREFIX + value
-            return SessionNames(ref, channel, echo)
+            if header in ("x-session-id", HERMES_HEADER):
+                return name_session(value, echo)
+            return SessionNames(None, CHANNEL_PREFIX + value, echo)
     if cache_key:
         return SessionNames(None, CHANNEL_PREFIX + validate_text(cache_key, "prompt_cache_key", MAX_NAME), echo)
     return SessionNames(echo=echo)
+
+
+def name_session(value: str, echo: str | None = None) -> SessionNames:
+    """Name a session by its id, by an alias, or by the caller's own name."""
+    return SessionNames(value, None if value.startswith(SESSION) else CHANNEL_PREFIX + value, echo)
 
 
 def parse_idempotency_key(headers: Mapping[str, str]) -> str:

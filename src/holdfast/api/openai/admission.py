@@ -24,16 +24,24 @@ from holdfast.providers import registry
 
 
 def build_client_request(
-    context: ApiContext, request: HTTPConnection, asked: ParsedRequest, named: SessionNames
+    context: ApiContext,
+    request: HTTPConnection,
+    asked: ParsedRequest,
+    named: SessionNames,
+    *,
+    aside: Auxiliary | None = None,
 ) -> ClientRequest:
-    """Build the engine's request. Raises ApiError for an unknown model or an unsupported parameter."""
+    """Build the engine's request. Raises ApiError for an unknown model or an unsupported parameter.
+
+    `aside` says whether the request is an auxiliary one, if the route knows.
+    """
     model = context.models.resolve(asked.model)
     chat_request.check_provider_options(
         registry.parse(model or context.models.default).provider, asked.terms, asked.spelled
     )
     ids = context.engine.services.ids
     caller = caller_id(asked.who)
-    aside = _auxiliary(request, asked)
+    aside = aside or _auxiliary(request, asked)
     return ClientRequest(
         turn_id=ids.make(TURN),
         new_id=ids.make(SESSION),

@@ -11,12 +11,14 @@ from holdfast.api.context import ApiContext
 from holdfast.api.errors import ApiError, translate, turn_error
 from holdfast.api.openai.reply import ReplyState
 from holdfast.engine.streaming.bus import LiveText
-from holdfast.engine.submission import SubmittedTurn
+from holdfast.engine.submission import AdmittedTurn, SubmittedTurn
 from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError
 
 RETRYABLE_STATUSES = (429, 502, 503, 504)
 """Statuses for which a retry may succeed."""
+STOP_SECONDS = 10.0
+"""How long to wait for a turn that was told to stop; it ends in any case."""
 
 
 async def is_disconnected(request: Request) -> bool:
@@ -26,6 +28,19 @@ async def is_disconnected(request: Request) -> bool:
             return bool((await request.receive())["type"] == "http.disconnect")
     except TimeoutError:
         return False
+
+
+async def wait_for_end(context: ApiContext, turn: AdmittedTurn) -> None:
+    """Wait until the turn that was told to stop has ended, with a time limit."""
+    received = await context.engine.submit(turn, stream="durable")
+    try:
+        async with asyncio.timeout(STOP_SECONDS), aclosing(received.follow()) as items:
+            async for _ in items:
+                pass
+    except TimeoutError:
+        return  # it still runs, and the response says so
+    finally:
+        received.close()
 
 
 class TurnStream:

@@ -1,28 +1,24 @@
 """`/v1/responses/{id}`: retrieve, stream, delete and cancel a response, and list its input."""
 
-import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast import sse
-from holdfast.api.context import ApiContext, get_context
+from holdfast.api.context import get_context
 from holdfast.api.errors import ApiError
 from holdfast.api.openai.paging import page_of, parse_number, parse_page, refuse_unknown
 from holdfast.api.openai.responses import lookup
 from holdfast.api.openai.responses.lookup import StoredResponse
 from holdfast.api.openai.responses.reply import ResponsesReply, json_response
 from holdfast.api.openai.responses.request import ACCEPTED_INCLUDES
-from holdfast.api.openai.turn_stream import TurnStream
+from holdfast.api.openai.turn_stream import TurnStream, wait_for_end
 from holdfast.engine.submission import AdmittedTurn
 from holdfast.model.entry import Entry
 from holdfast.model.event import InputDropped, ResponseDeleted
 from holdfast.store.repos import log
 
-CANCEL_SECONDS = 10.0
-"""How long to wait for a cancelled turn; it ends in any case."""
 MAX_SEQUENCE_NUMBER = 2**53
 
 
@@ -84,22 +80,9 @@ async def cancel(request: Request) -> Response:
     context = get_context(request)
     known = await lookup.find_response(context, request.path_params["id"])
     if known.position.is_open and await context.engine.cancel(known.session.id, known.position.turn_id):
-        await _ended(context, known)
+        await wait_for_end(context, AdmittedTurn.at(known.session, known.position))
         known = await lookup.find_response(context, known.about.id)
     return json_response(known.document(), _headers(known))
-
-
-async def _ended(context: ApiContext, known: StoredResponse) -> None:
-    """Wait until the turn has ended, with a time limit."""
-    received = await context.engine.submit(AdmittedTurn.at(known.session, known.position), stream="durable")
-    try:
-        async with asyncio.timeout(CANCEL_SECONDS), aclosing(received.follow()) as items:
-            async for _ in items:
-                pass
-    except TimeoutError:
-        return  # the response still has status in_progress
-    finally:
-        received.close()
 
 
 async def input_items(request: Request) -> Response:
