@@ -9,9 +9,8 @@ from typing import get_args, get_type_hints
 import httpx
 import pytest
 
-from holdfast.api.app import ROUTES, openapi_document
+from holdfast.api.app import ENDPOINTS, ROUTES, openapi_document
 from holdfast.api.native.endpoint import EndpointReply
-from holdfast.api.native.routes import ENDPOINTS
 from holdfast.interop.documents.explanation import CompactResponse
 from tests.api import native_client
 from tests.api.native_client import begin, said

@@ -41,7 +41,11 @@ OTHER_TYPES: dict[str, tuple[str, ...]] = {
     "/docs": (HTML,),
     "/v1/usage.csv": ("text/csv",),
     "/v1/sessions/{ref}/files/{name}": (files.OTHER, *EXTENSIONS),
+    "/v1/ai-sdk/chat": (STREAM,),
+    "/v1/ai-sdk/chat/{chat}/stream": (STREAM,),
 }
+EMPTY: dict[str, str] = {"/v1/ai-sdk/chat/{chat}/stream": "No message of the assistant is being written"}
+"""What it means that a route responds with 204."""
 ANTHROPIC_RESPONSES: dict[str, type] = {
     "/v1/messages": anthropic_models.MessageResponse,
     "/v1/messages/count_tokens": anthropic_models.TokenCountResponse,
@@ -106,6 +110,8 @@ def _native(endpoint: Endpoint, known: dict[type, Json]) -> Json:
     answer = {} if endpoint.response is None else known[endpoint.response]
     statuses = {endpoint.status, 200} if endpoint.path == "/v1/sessions" else {endpoint.status}
     found["responses"] |= {str(status): _answer(endpoint.path, answer) for status in sorted(statuses)}
+    if endpoint.path in EMPTY:
+        found["responses"]["204"] = {"description": EMPTY[endpoint.path], "content": {}}
     if endpoint.body is not None:
         required = any(field.required for field in msgspec.structs.fields(endpoint.body))
         found["requestBody"] = {"required": required, "content": {JSON: {"schema": known[endpoint.body]}}}
