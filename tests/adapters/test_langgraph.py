@@ -5,7 +5,6 @@ import itertools
 import re
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
 from tests.adapters.programs.langgraph_agent import make_graph
-from tests.crash.programs import ROOT, Process
+from tests.crash.programs import Process
 from tests.sampling import KILLS
 
 pytestmark = [pytest.mark.process, pytest.mark.clients, pytest.mark.timeout(120)]
@@ -117,6 +116,15 @@ def test_an_element_that_was_changed_in_place_is_stored_again(url: str) -> None:
     ]
 
 
+def test_a_thread_begins_anew_after_its_deletion(url: str) -> None:
+    saver = HoldfastSaver(url)
+    put(saver, {"n": 1}, 1)
+    saver.delete_thread(NAME)
+    stored = put(saver, {"n": 2}, 1)
+
+    assert [one.config for one in saver.list(CONFIG)] == [stored]
+
+
 def test_an_unknown_strategy_of_pruning_is_refused(url: str) -> None:
     saver = HoldfastSaver(url)
     put(saver, {"n": 1}, 1)
@@ -159,12 +167,3 @@ def test_promise_1_every_step_of_a_killed_graph_is_there_once_and_in_order(url: 
         assert f"reply {acknowledged}" in texts
         first = asked[-1] + 1
         close_stores()
-
-
-def test_the_example_of_the_documentation_runs_as_pasted(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (ROOT / "docs" / "adapters.md").read_text("utf-8").partition("## LangGraph")[2]
-    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:1]
-    exec(compile(code, "example", "exec"), {"__name__": "example"})
-
-    assert capsys.readouterr().out == "You sent 1 messages.\n"
-    assert Path(url.removeprefix("sqlite:///")).exists()

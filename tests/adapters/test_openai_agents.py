@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from agents import set_tracing_disabled
-from agents.models.multi_provider import MultiProvider
-from agents.testing import ScriptedModel
 
 from holdfast.adapters import framework_session as session_module
 from holdfast.adapters.openai_agents import ADAPTER, HoldfastSession
@@ -20,7 +18,6 @@ from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
-from tests.adapters.programs.openai_agent import reply
 from tests.crash.programs import ROOT, Process
 from tests.sampling import KILLS
 
@@ -236,20 +233,3 @@ def test_promise_1_every_item_of_a_killed_agent_is_there_once_and_in_order(url: 
         assert acknowledged in answered
         first = asked[-1] + 1
         close_stores()
-
-
-# The documentation.
-
-
-async def test_the_example_of_the_documentation_runs_as_pasted(
-    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = (ROOT / "docs" / "adapters.md").read_text("utf-8").partition("## OpenAI Agents SDK")[2]
-    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:1]
-    model = ScriptedModel()
-    model.enqueue([reply("A log of changes.")])
-    monkeypatch.setattr(MultiProvider, "get_model", lambda *_: model)
-    await asyncio.to_thread(exec, compile(code, "example", "exec"), {"__name__": "example"})
-
-    assert capsys.readouterr().out == "A log of changes.\n"
-    assert len(await HoldfastSession("chat-1").get_items()) == 2

@@ -18,7 +18,7 @@ from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
-from tests.crash.programs import ROOT, Process
+from tests.crash.programs import Process
 from tests.sampling import KILLS
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -120,16 +120,3 @@ def test_promise_1_every_message_of_a_killed_agent_is_there_once_and_in_order(ur
         assert acknowledged < len(texts) // 2
         first = len(texts) // 2
         close_stores()
-
-
-async def test_the_example_of_the_documentation_runs_as_pasted(
-    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = (ROOT / "docs" / "adapters.md").read_text("utf-8").partition("## Pydantic AI")[2]
-    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:1]
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    code = code.replace('"openai:gpt-5"', "TestModel(custom_output_text='A log.')")
-    await asyncio.to_thread(exec, compile(code, "example", "exec"), {"__name__": "example", "TestModel": TestModel})
-
-    assert capsys.readouterr().out == "A log.\n"
-    assert len(await HoldfastHistory("chat-1").load()) == 2

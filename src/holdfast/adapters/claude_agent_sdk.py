@@ -8,11 +8,11 @@ between two calls.
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import msgspec
 
-from holdfast.adapters.framework_session import channel_of, constant, settle
+from holdfast.adapters.framework_session import channel_of, constant, path_of, settle
 from holdfast.adapters.items import ItemReader, decode_item, encode_item
 from holdfast.adapters.log_fold import KeyIndex
 from holdfast.adapters.requirement import missing
@@ -75,13 +75,13 @@ class HoldfastSessionStore(SessionStore):
 
     async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
         """The sessions of the project, without subagents, with the time of the last commit."""
-        found = await self._list(_name(project_key))
+        found = await self._list(path_of(project_key))
         return [{"session_id": name, "mtime": one.updated_at // 1000} for name, one in found]
 
     async def list_session_summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
         """The SDK's summaries of the sessions. Each is made from the log once per object and then continued."""
         summaries: list[SessionSummaryEntry] = []
-        for name, one in await self._list(_name(project_key)):
+        for name, one in await self._list(path_of(project_key)):
             data = await self._summarize(project_key, name, one)
             summaries.append({"session_id": name, "mtime": one.updated_at // 1000, "data": data})
         return summaries
@@ -97,7 +97,7 @@ class HoldfastSessionStore(SessionStore):
 
     async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
         """The subpaths of the session that have entries."""
-        prefix = channel_of(ADAPTER, _name(key["project_key"], key["session_id"]) + "/")
+        prefix = channel_of(ADAPTER, path_of(key["project_key"], key["session_id"]) + "/")
         store = self._sessions.store
         await store.wait_until_open()
         found = await settle(store.database.submit_read(aliases.list_channels, prefix))
@@ -126,18 +126,13 @@ class HoldfastSessionStore(SessionStore):
         return before.data
 
     def _session(self, key: "SessionKey") -> PooledSession[KeyIndex]:
-        name = _name(key["project_key"], key["session_id"])
+        name = path_of(key["project_key"], key["session_id"])
         subpath = key.get("subpath")
         if subpath is None:
             return self._sessions.get(name)
         if not subpath:
             raise Invalid("a subpath must not be empty; leave it out for the main transcript")
         return self._sessions.get(f"{name}/{subpath}", parent=name)
-
-
-def _name(*words: str) -> str:
-    """The words with a slash between them, and none in them."""
-    return "/".join(quote(word, safe="") for word in words)
 
 
 def _without_repeated(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -145,6 +146,8 @@ class FrameworkSession:
             self._lease, self._seen = written.lease, written.head
             if written.lease is not None:
                 self._store.held[self.channel] = self
+            else:
+                self._store.held.pop(self.channel, None)
 
     async def _write_patiently(self, decide: Decide, *, creates: bool) -> Written | None:
         """Write as soon as no other process holds the session. On the event loop of the store."""
@@ -203,6 +206,11 @@ def channel_of(adapter: str, name: str) -> str:
     return f"{CHANNEL}:{adapter}:{name}"
 
 
+def path_of(*words: str) -> str:
+    """A name made of words that may contain any signs: a slash between them, and none in them."""
+    return "/".join(quote(word, safe="") for word in words)
+
+
 async def settle(future: Future[T]) -> T:
     """Wait for the result, also if the caller is cancelled meanwhile: it then knows that nothing is still being written."""
     waiting = asyncio.wrap_future(future)
@@ -220,7 +228,10 @@ async def settle(future: Future[T]) -> T:
 def _write(tx: Transaction, lease: Lease, decide: Decide, *, at: int) -> Written | None:
     events = decide(tx, lease.session_id)
     session = log.append(tx, lease, events, at=at)
-    return Written(lease, SeenHead(session.id, session.seq), events)
+    if not session.summary.trashed_at:
+        return Written(lease, SeenHead(session.id, session.seq), events)
+    leases.release(tx, lease)  # the next write begins a new session
+    return Written(None, SeenHead(), events)
 
 
 def _take_and_write(tx: Transaction, request: WriteRequest, decide: Decide) -> Written | None:
@@ -241,10 +252,15 @@ def _write_shared(tx: Transaction, request: WriteRequest, decide: Decide) -> Wri
         return None
     session, _ = _open(tx, request)
     events = decide(tx, session.id)
+    session = append_shared(tx, session, events, at=request.at)
+    return Written(None, SeenHead(session.id, session.seq), events)
+
+
+def append_shared(tx: Transaction, session: Session, events: Sequence[Event], *, at: int) -> Session:
+    """Append to a session that nobody holds between two writes."""
     if session.summary.ended_at is not None:
         events = [REOPENED, *events]
-    session = log.append_unheld(tx, session.id, events, at=request.at)
-    return Written(None, SeenHead(session.id, session.seq), events)
+    return log.append_unheld(tx, session.id, events, at=at)
 
 
 def _open(tx: Transaction, request: WriteRequest) -> tuple[Session, bool]:

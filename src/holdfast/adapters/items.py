@@ -42,11 +42,11 @@ class ItemReader:
         if session is None:
             return []
         page = session.seq if limit is None else PAGE
-        found = list(islice(self._newest_first(tx, session, page), limit))
+        found = list(islice(self.newest_first(tx, session, page), limit))
         found.reverse()
         return found
 
-    def _newest_first(self, tx: Transaction, session: Session, page: int) -> Iterator[StoredItem]:
+    def newest_first(self, tx: Transaction, session: Session, page: int = PAGE) -> Iterator[StoredItem]:
         """Read backwards and skip what a rewind took back, so that the newest items cost the same behind any history."""
         upto = skipped_to = session.seq
         while upto > 0:
@@ -70,6 +70,12 @@ class ItemReader:
             if first == 1:
                 self._known = LogHead(session.id, session.seq, session.hash)
         return rows
+
+
+def read_item_at(tx: Transaction, session_id: str, seq: int) -> ItemAdded:
+    """The item of one event."""
+    [entry] = log.read(tx, session_id, first=seq, last=seq)
+    return cast("ItemAdded", entry.event)
 
 
 def encode_item(adapter: str, item: object, *, role: Role | None = None, key: str = "") -> ItemAdded:

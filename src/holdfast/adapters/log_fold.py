@@ -3,18 +3,19 @@
 from typing import cast
 
 from holdfast.model.entry import decode
-from holdfast.model.event import KIND_OF, ItemAdded
+from holdfast.model.event import KIND_OF, ItemAdded, Rewound
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log
-from holdfast.store.repos.log import LogHead
+from holdfast.store.repos.log import EventRow, LogHead
 
-ITEM = KIND_OF[ItemAdded]
+ITEM, REWOUND = KIND_OF[ItemAdded], KIND_OF[Rewound]
 
 
 class LogFold:
     """Reads only what was added since the last call. Not thread-safe.
 
-    It starts again if the events that it has read are no longer in the log: they were of a write that was rolled back.
+    It starts again if the events that it has read are no longer in the log: they were of a write that was rolled back. It
+    also starts again, without what was taken back, after a rewind.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,9 @@ class LogFold:
         if self._head.seq and (not rows or rows[0][3] != self._head.hash):
             self._start(session_id)
             rows = log.read_verified_rows(tx, session_id)
+        if any(row[1] == REWOUND and row[0] > self._head.seq for row in rows):
+            self._start(session_id)
+            rows = _without_rewound(log.read_verified_rows(tx, session_id))
         for seq, kind, _, hash_, body in rows:
             if seq > self._head.seq:
                 if kind == ITEM:
@@ -43,6 +47,18 @@ class LogFold:
 
     def apply(self, seq: int, event: ItemAdded) -> None:
         """Apply one item."""
+
+
+def _without_rewound(rows: list[EventRow]) -> list[EventRow]:
+    """The events of the session as it is now: a rewind takes back what is between it and the event that it names."""
+    kept: list[EventRow] = []
+    for row in rows:
+        if row[1] == REWOUND:
+            to_seq = cast("Rewound", decode(row[1], row[4])).to_seq
+            while kept and kept[-1][0] > to_seq:
+                kept.pop()
+        kept.append(row)
+    return kept
 
 
 class KeyIndex(LogFold):

@@ -62,6 +62,6 @@ class SessionPool(Generic[S]):
     def release(self) -> None:
         """Release every session, so that other processes can write to them at once."""
         with self._lock:
-            found = list(self._found.values())
+            found = [one for one in self._found.values() if one.store.is_usable]
         for one in found:
             one.session.release().result()

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from holdfast.adapters.framework_session import Decide, channel_of, constant, settle
+from holdfast.adapters.items import read_item_at
 from holdfast.adapters.langgraph.thread import (
     ADAPTER,
     ItemLoader,
@@ -180,7 +181,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             wanted, ns = get_checkpoint_id(config), _namespace(config)
             found = state.checkpoints.get((ns, wanted)) if wanted else next(iter(state.newest_first(ns)), None)
             writes = [] if found is None else state.ordered_writes(found)
-        return None if found is None else self._tuple(_name(config), found, writes, partial(_read_item, tx, session.id))
+        return (
+            None if found is None else self._tuple(_name(config), found, writes, partial(read_item_at, tx, session.id))
+        )
 
     def _list(
         self,
@@ -206,7 +209,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             metadata = self.serde.loads_typed(unpack(one.metadata))
             if filter and any(metadata.get(key) != value for key, value in filter.items()):
                 continue
-            tuples.append(self._tuple(name, one, writes, partial(_read_item, tx, session.id)))
+            tuples.append(self._tuple(name, one, writes, partial(read_item_at, tx, session.id)))
             if limit is not None and len(tuples) >= limit:
                 break
         return tuples
@@ -345,11 +348,6 @@ def _older(serde: Any, state: ThreadState) -> Checkpoints:
             kept.add((ns, one.id))
             missed -= one.values.keys()
     return [one for one in state.newest_first() if (one.ns, one.id) not in kept]
-
-
-def _read_item(tx: Transaction, session_id: str, seq: int) -> ItemAdded:
-    [entry] = log.read(tx, session_id, first=seq, last=seq)
-    return cast("ItemAdded", entry.event)
 
 
 def _read_items(tx: Transaction, session: Session | None) -> "list[tuple[int, ItemAdded]]":
