@@ -9,8 +9,13 @@ from urllib.parse import unquote
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from holdfast.adapters.adk import shared_state
-from holdfast.adapters.adk.shared_state import StateChange
+from holdfast.adapters.adk.shared_state import (
+    PAGE,
+    StateChange,
+    change_shared_state,
+    prepare_changes,
+    read_shared_state,
+)
 from holdfast.adapters.adk.stored_state import ADAPTER, EventFields, SessionFold, SessionView, read_session, whole_state
 from holdfast.adapters.framework_session import SeenHead, channel_of, constant, path_of, settle
 from holdfast.adapters.items import ItemReader, encode_item, read_item_at
@@ -107,10 +112,10 @@ class HoldfastSessionService(BaseSessionService):
         def view(tx: Transaction, session: Any) -> Any:
             if session is None:
                 return None
-            page = session.seq if wants is None else shared_state.PAGE
+            page = session.seq if wants is None else PAGE
             with pooled.state() as fold:
                 found = read_session(fold.reader.newest_first(tx, session, page), wants)
-            shared = shared_state.read(tx, app_name), shared_state.read(tx, app_name, user_id)
+            shared = read_shared_state(tx, app_name), read_shared_state(tx, app_name, user_id)
             return SeenHead(session.id, found.newest), found, *shared
 
         found = await pooled.session.read(view)
@@ -136,7 +141,7 @@ class HoldfastSessionService(BaseSessionService):
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         store = self._sessions.store
         await store.wait_until_open()
-        return await settle(store.database.submit_read(shared_state.read, app_name, user_id))
+        return await settle(store.database.submit_read(read_shared_state, app_name, user_id))
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Append the event, and apply its changes of state; a partial event is not stored.
@@ -195,7 +200,7 @@ class HoldfastSessionService(BaseSessionService):
 
     def _change(self, tx: Transaction, changes: Sequence[StateChange], time: float) -> None:
         for wanted in changes:
-            shared_state.change(tx, wanted, time, at=self._sessions.store.app.clock.now())
+            change_shared_state(tx, wanted, time, at=self._sessions.store.app.clock.now())
 
     async def _prepare(self, app: str, user: str, scopes: dict[str, dict[str, Any]]) -> list[StateChange]:
         of_app, of_user = scopes[State.APP_PREFIX], scopes[State.USER_PREFIX]
@@ -203,7 +208,7 @@ class HoldfastSessionService(BaseSessionService):
             return []
         store = self._sessions.store
         await store.wait_until_open()
-        return shared_state.prepare_changes(app, user, of_app, of_user, partial(store.app.ids.make, SESSION))
+        return prepare_changes(app, user, of_app, of_user, partial(store.app.ids.make, SESSION))
 
     def _get(self, app: str, user: str, session_id: str) -> Pooled:
         return self._sessions.get(path_of(app, user, session_id.strip()))
@@ -240,12 +245,12 @@ def _is_stale(session: Session, stored_id: str, fold: SessionFold) -> bool:
 
 
 def _list(tx: Transaction, prefix: str, app: str) -> list[Session]:
-    of_app, users, found = shared_state.read(tx, app), dict[str, Any](), []
+    of_app, users, found = read_shared_state(tx, app), dict[str, Any](), []
     for one in aliases.list_channels(tx, prefix):
         user, session_id = map(unquote, one.channel.rpartition(":")[2].split("/")[1:])
         if user not in users:
-            users[user] = shared_state.read(tx, app, user)
-        items = ItemReader(ADAPTER).newest_first(tx, sessions.get(tx, one.session_id), shared_state.PAGE)
+            users[user] = read_shared_state(tx, app, user)
+        items = ItemReader(ADAPTER).newest_first(tx, sessions.get(tx, one.session_id), PAGE)
         view = read_session(items, lambda *_: False)
         found.append(_make_session(app, user, session_id, view, _merged(view.state, of_app, users[user])))
     return sorted(found, key=lambda session: (session.last_update_time, session.user_id, session.id))

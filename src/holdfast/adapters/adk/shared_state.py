@@ -37,7 +37,7 @@ def prepare_changes(
     return [*found, StateChange(app, user, of_user, (make_id(), make_id()))] if of_user else found
 
 
-def change(tx: Transaction, wanted: StateChange, time: float, *, at: int) -> None:
+def change_shared_state(tx: Transaction, wanted: StateChange, time: float, *, at: int) -> None:
     """Append the change, and at times the whole state after it."""
     opened = SessionOpened(source="library", channel=_channel(wanted.app), title=f"State of the app {wanted.app}")
     session, _ = sessions.create_for_channel(tx, wanted.new_ids[0], opened, at=at)
@@ -54,7 +54,7 @@ def change(tx: Transaction, wanted: StateChange, time: float, *, at: int) -> Non
         append_shared(tx, session, whole, at=at)
 
 
-def read(tx: Transaction, app: str, user: str | None = None) -> State:
+def read_shared_state(tx: Transaction, app: str, user: str | None = None) -> State:
     session = find(tx, _channel(app, *([] if user is None else [user])))
     return read_session(ItemReader(SHARED_ADAPTER).newest_first(tx, session, PAGE)).state if session else {}
 
