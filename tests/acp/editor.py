@@ -127,7 +127,7 @@ class Editor:
 
 
 def joined(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The updates without figures and menus, and with consecutive chunks of a message in one."""
+    """The updates without figures, menus and the output of running calls, and with consecutive chunks of a message in one."""
     found: list[dict[str, Any]] = []
     for update in updates:
         kind = update["sessionUpdate"]
@@ -138,6 +138,8 @@ def joined(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "config_option_update",
             "current_mode_update",
         ):
+            continue
+        if update.get("status") == "in_progress" and update.get("content"):
             continue
         is_text = kind in MESSAGES and update["content"]["type"] == "text"
         if is_text and found and found[-1]["sessionUpdate"] == kind and found[-1]["content"]["type"] == "text":

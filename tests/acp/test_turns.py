@@ -1,5 +1,6 @@
 """Prompts, tool calls, plans and commands, as an editor sees them."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,24 @@ async def test_the_output_of_a_command_and_a_failure_are_shown(home: Path, folde
     assert [update["status"] for update in ended] == ["completed", "failed"]
     assert f"seen\n{folder}" in ended[0]["content"][0]["content"]["text"]
     assert "missing.txt" in ended[1]["content"][0]["content"]["text"]
+
+
+async def test_the_output_of_a_command_is_shown_while_it_runs(home: Path, folder: Path) -> None:
+    command = "echo begun; until [ -e flag ]; do sleep 0.05; done; echo over"
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        turn = asyncio.create_task(editor.say(session, use("terminal", command=command)))
+
+        def newest() -> list[str]:
+            running = [update for _, update in editor.updates if update.get("status") == "in_progress"]
+            return [update["content"][0]["content"]["text"] for update in running if update.get("content")]
+
+        await editor.wait_for(lambda: newest() == ["begun\n"])
+        (folder / "flag").touch()
+        await turn
+        [ended] = [update for update in editor.shown(session) if update.get("status") == "completed"]
+
+    assert ended["content"][0]["content"]["text"].startswith("begun\nover\n")
 
 
 async def test_a_plan_is_shown_when_it_changes_and_when_the_session_is_opened(home: Path, folder: Path) -> None:

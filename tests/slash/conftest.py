@@ -118,6 +118,9 @@ class TestContext:
     async def processes(self) -> Sequence[RunningProcess]:
         return self.running
 
+    def follow_output(self, process_id: str) -> bool:
+        return False
+
     async def kill(self, process_id: str) -> str:
         self.running = [one for one in self.running if one.id != process_id]
         return f"{process_id} was ended"

@@ -247,7 +247,7 @@ async def test_kill_accepts_a_unique_id_prefix(context: TestContext) -> None:
     assert context.last == "proc was ended"
 
 
-@pytest.mark.parametrize("typed", ["/quit now", "/ps all", "/why not"])
+@pytest.mark.parametrize("typed", ["/quit now", "/mcp all", "/why not"])
 async def test_arguments_of_a_command_that_takes_none_are_refused(context: TestContext, typed: str) -> None:
     await context.say_text("Hello")
 

@@ -113,6 +113,10 @@ class EditorCommandContext:
         found = await list_running(self.engine.services.database, self.engine.processes, self._id)
         return [RunningProcess(one.id, f"{seen.kind}: {one.command} ({seen.evidence})") for one, seen in found]
 
+    def follow_output(self, process_id: str) -> bool:
+        """See `CommandContext.follow_output`."""
+        return False
+
     async def kill(self, process_id: str) -> str:
         if self.engine.processes is None:
             raise Invalid(f"no background process {process_id}")

@@ -119,7 +119,7 @@ class EditorSession:
     # following the log
 
     async def _follow(self) -> None:
-        watched = self._engine.watch(self.session_id, after=self._seen, stream="durable", so_far=True)
+        watched = self._engine.watch(self.session_id, after=self._seen, stream="durable", so_far=True, output=True)
         async with aclosing(watched) as items:
             async for item in items:
                 async with self._admission:

@@ -54,6 +54,12 @@ def progress(turn_id: str, call: str) -> ToolCallProgress:
     return helpers.update_tool_call(call_id(turn_id, call), status="in_progress")
 
 
+def output(turn_id: str, call: str, text: str) -> ToolCallProgress:
+    """The newest output of a call that runs. The result replaces it."""
+    shown = helpers.tool_content(helpers.text_block(text))
+    return helpers.update_tool_call(call_id(turn_id, call), status="in_progress", content=[shown])
+
+
 def end(event: ToolEnded, call: ToolCall | None, workdir: Path) -> ToolCallProgress:
     """The result: the diff of a change that was made, and the output. A call whose outcome is unknown has failed."""
     content: list[Any] = [helpers.tool_content(block) for block in to_blocks(event.parts)]

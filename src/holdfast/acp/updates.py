@@ -61,6 +61,8 @@ class UpdateRenderer:
         elif item.kind == "reasoning" and item.text:
             self._has_thoughts = True
             yield helpers.update_agent_thought_text(item.text)
+        elif item.kind == "output":
+            yield tool_calls.output(item.turn_id, item.call_id, item.text)
         elif item.kind == "restarted":
             self._streamed = ""
 

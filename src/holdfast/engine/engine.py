@@ -211,14 +211,20 @@ class Engine:
         return dropped
 
     def watch(
-        self, session_id: str, *, after: int = 0, stream: Stream = "live", so_far: bool = False
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        stream: Stream = "live",
+        so_far: bool = False,
+        output: bool = False,
     ) -> AsyncGenerator[StreamItem, None]:
         """Yield every event after `after`, new ones included, streamed text, and turns that broke. Does not end.
 
         With `so_far`, a watcher that starts in the middle of a reply first gets its text so far. It may get some of it
-        again, as the position of the text in the reply shows.
+        again, as the position of the text in the reply shows. With `output`, it gets the newest output of calls that run here.
         """
-        return self._watch.all(session_id, after=after, kept=stream == "durable", so_far=so_far)
+        return self._watch.all(session_id, after=after, kept=stream == "durable", so_far=so_far, output=output)
 
     @property
     def running_sessions(self) -> int:

@@ -24,6 +24,9 @@ class ProcessPort(Protocol):
     async def try_refresh(self) -> None:
         """Inspect all of them now, and record the changes. Logs a warning if that fails."""
 
+    async def read_newest(self, process: Process, limit: int) -> str:
+        """The last bytes of its output as text. Raises Unavailable for a process of another machine."""
+
     async def stop(self, process: Process, reason: str) -> Process:
         """End the process and its descendants; returns its new state. Raises Unavailable if this machine cannot do that."""
 

@@ -159,6 +159,10 @@ class ChannelCommandContext:
         found = await registry.list(session_id=self.session_id)
         return [RunningProcess(one.id, f"{one.command} ({registry.classify(one).evidence})") for one in found]
 
+    def follow_output(self, process_id: str) -> bool:
+        """See `CommandContext.follow_output`."""
+        return False
+
     async def kill(self, process_id: str) -> str:
         registry = self.engine.processes
         if registry is None:

@@ -73,6 +73,9 @@ class CallHost(Protocol):
     def report(self, text: str) -> None:
         """Show the progress of the call to whoever watches. It is not stored."""
 
+    def show_output(self, text: str) -> None:
+        """Show the newest output of the call, instead of what was shown before, to whoever watches. It is not stored."""
+
     async def record_change(self, change: NewFileChange) -> None:
         """Store the content of a file durably before the call changes it, so that a rewind can restore it."""
 

@@ -16,6 +16,7 @@ from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.model.ids import PROCESS, Ids
 from holdfast.model.process import Process, ProcessVerdict, Sample, begun, classify, duration, is_here
 from holdfast.model.process_identity import Identity
+from holdfast.model.terminal_text import plain_text
 from holdfast.model.times import Clock
 from holdfast.processes import procfs
 from holdfast.processes.inspect import Inspection, inspect_process
@@ -261,6 +262,10 @@ class ProcessRegistry:
     async def read_output(self, process: Process, start: int | None = None, limit: int = 20_000) -> OutputPage:
         """A part of the output, by default its end. Raises Unavailable for a process of another machine."""
         return await asyncio.to_thread(self._local_dir(process).read, start, limit)
+
+    async def read_newest(self, process: Process, limit: int) -> str:
+        """The last bytes of the output, as a terminal would show them. Raises Unavailable for a process of another machine."""
+        return await asyncio.to_thread(lambda: plain_text(self._local_dir(process).read(None, limit).text.encode()))
 
     def _local_dir(self, process: Process) -> ProcessDir:
         if process.host != self._ours.host:

@@ -94,6 +94,9 @@ class CommandContext(Protocol):
     async def processes(self) -> Sequence[RunningProcess]:
         """The background processes of the session."""
 
+    def follow_output(self, process_id: str) -> bool:
+        """Show the output of a process as it grows; False if this interface cannot."""
+
     async def kill(self, process_id: str) -> str:
         """Stop a process; returns a sentence about the result."""
 

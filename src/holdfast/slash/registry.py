@@ -102,7 +102,7 @@ COMMANDS = (
     SlashCommand("recall", browse.recall, "show events of this session, or search it", "FROM[-TO] | WORDS"),
     SlashCommand("history", browse.history, "show the last 50 messages of this session, or NUMBER", "[NUMBER]"),
     SlashCommand("show", browse.show, "show a message or tool output in full", "SEQ"),
-    SlashCommand("ps", session_info.ps, "list background processes of this session"),
+    SlashCommand("ps", session_info.ps, "list background processes of this session, or show the output of one", "[ID]"),
     SlashCommand("agents", agents.agents, "list the sub-agents of this session, or stop one", "[stop ID]"),
     SlashCommand("kill", session_info.kill, "stop a background process", "ID"),
     SlashCommand(

@@ -22,6 +22,8 @@ from holdfast.store.repos.input_queue import Mode
 
 MODELS_FROM = 100
 """The sessions used last, whose models are offered."""
+OUTPUT_BYTES, OUTPUT_LINES = 20_000, 40
+"""How much of the output of a process is shown."""
 BUSY_MODES = tuple(mode for mode in get_args(Mode) if mode != "stop")
 BUSY_HELP = {
     "queue": "is sent when the turn has ended",
@@ -155,6 +157,10 @@ async def busy(context: CommandContext, rest: str) -> None:
 
 
 async def ps(context: CommandContext, rest: str) -> None:
+    """List the processes of the session, or show the output of one."""
+    if rest:
+        await _show_output(context, await _find_process(context, rest))
+        return
     everything = [] if context.engine.processes is None else await context.engine.processes.list()
     lines = [f"{one.id}  {one.line}" for one in await context.processes()]
     others = sum(one.session_id != context.session_id for one in everything)
@@ -162,14 +168,29 @@ async def ps(context: CommandContext, rest: str) -> None:
     context.show("\n".join(lines) or "No background processes.")
 
 
+async def _show_output(context: CommandContext, process_id: str) -> None:
+    if context.follow_output(process_id):
+        return
+    assert context.engine.processes is not None, "a process was found"
+    process = await context.engine.processes.get(process_id)
+    text = await context.engine.processes.read_newest(process, OUTPUT_BYTES)
+    lines = text.rstrip("\n").split("\n")[-OUTPUT_LINES:]
+    context.show("\n".join(lines) if text.strip() else f"{process_id} has no output yet.")
+
+
 async def kill(context: CommandContext, rest: str) -> None:
-    """Stop a process of the session, given by its id or a unique prefix."""
+    """Stop a process of the session."""
     if not rest:
         raise Invalid("ID is missing: use /kill ID; /ps lists the processes")
+    context.show(await context.kill(await _find_process(context, rest)))
+
+
+async def _find_process(context: CommandContext, name: str) -> str:
+    """The id of a process of the session, given by its id or a unique prefix. Raises Invalid."""
     running = [one.id for one in await context.processes()]
-    matches = [rest] if rest in running else [one for one in running if one.startswith(rest)]
+    matches = [name] if name in running else [one for one in running if one.startswith(name)]
     if not matches:
-        raise Invalid(f"this session has no background process {rest!r}; /ps lists them")
+        raise Invalid(f"this session has no background process {name!r}; /ps lists them")
     if len(matches) > 1:
-        raise Invalid(f"{rest!r} is ambiguous: {', '.join(matches)}")
-    context.show(await context.kill(matches[0]))
+        raise Invalid(f"{name!r} is ambiguous: {', '.join(matches)}")
+    return matches[0]

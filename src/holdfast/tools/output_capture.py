@@ -132,6 +132,11 @@ class OutputCapture:
         tail = _skip_partial_character(known[-TAIL_BYTES:]).decode("utf-8", "surrogateescape")[-TAIL_CHARS:]
         return f"{head}\n[… the middle is omitted: {self._describe_saved()} …]\n{tail}"
 
+    def newest(self, limit: int) -> bytes:
+        """The last bytes, at most `limit`."""
+        with self._lock:
+            return bytes((self._tail if len(self._tail) >= limit else self._head + self._tail)[-limit:])
+
     def _whole(self) -> str | None:
         """All of the output, if it is short enough to show; the file is then not needed."""
         known = self._head + self._tail

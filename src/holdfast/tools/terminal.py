@@ -23,6 +23,7 @@ from holdfast.tools import subprocesses
 from holdfast.tools.backends.port import CommandPlace
 from holdfast.tools.backends.registry import SHARED_FILES, Backends, only_local
 from holdfast.tools.home_guard import is_protected, readable_folders, refusal_message
+from holdfast.tools.live_output import LiveOutput
 from holdfast.tools.output_capture import OutputCapture
 from holdfast.tools.paths import check_folder, check_path_text, resolve
 from holdfast.tools.spec import load_spec
@@ -184,7 +185,8 @@ class TerminalTool:
                     environment=self._environment,
                 )
             with self._recording(context, parsed.command, place.workdir, process.pid):
-                async with running(_read_output(reader, capture)) as (pump,):
+                live = LiveOutput(capture, context.host)
+                async with running(_read_output(reader, capture, live), live.show()) as (pump, _):
                     try:
                         is_late = await _times_out(process, parsed.timeout_seconds)
                         left_behind = await _end_leftovers(process, pump, is_late=is_late)
@@ -200,12 +202,13 @@ def _normalize(path: Path) -> Path:
     return Path(os.path.normpath(path))
 
 
-async def _read_output(reader: asyncio.StreamReader, capture: OutputCapture) -> None:
+async def _read_output(reader: asyncio.StreamReader, capture: OutputCapture, live: LiveOutput) -> None:
     while chunk := await reader.read(subprocesses.CHUNK_BYTES):
         if capture.touches_disk:
             await asyncio.to_thread(capture.feed, chunk)
         else:
             capture.feed(chunk)
+        live.note()
 
 
 async def _times_out(process: Process, seconds: float) -> bool:

@@ -28,6 +28,7 @@ from holdfast.cli.chat.output.screen import Screen
 from holdfast.cli.chat.output.status_line import StatusFacts, abbreviate, status_line
 from holdfast.cli.chat.output.text_fit import dim, wrap
 from holdfast.cli.chat.output.theme import code_theme
+from holdfast.cli.chat.process_output import ProcessOutput
 from holdfast.cli.chat.prompts import SHOW_ALL, TerminalPrompt, is_message, next_question
 from holdfast.cli.chat.session_state import ChatState
 from holdfast.cli.chat.user_programs import UserPrograms
@@ -95,11 +96,14 @@ class ChatApp(TerminalChat):
         )
         self._painter = Painter(lambda: self.screen.columns, code_theme(self.settings.chat.theme, config.environment()))
         self._watcher = self._new_watcher()
+        self._output_of = ProcessOutput(
+            engine.processes, self._painter, self._tasks, self.screen.show, self.screen.redraw
+        )
 
     # screen content
 
     def live(self) -> str:
-        return self._watcher.transcript.live(is_working=self.is_animated())
+        return self._watcher.transcript.live(is_working=self.is_animated()) + self._output_of.live()
 
     def waiting(self) -> str:
         state = self._watcher.state
@@ -302,15 +306,20 @@ class ChatApp(TerminalChat):
     # interrupt and quit
 
     def interrupt(self) -> bool:
-        """Interrupt the running turn or the slow command; False if nothing runs."""
+        """Interrupt the running turn or the slow command, or close the output of a process; False if there is nothing."""
         if self._slow_command is not None:
             self._slow_command.cancel()
             return True
         if self._programs.has_terminal:  # the keys go to that program
             return True
         if not self.is_working() or self.session_id is None:
-            return False
+            return self._output_of.stop()
         self.start(self._interrupt(self.session_id))
+        return True
+
+    def follow_output(self, process_id: str) -> bool:
+        """See `CommandContext.follow_output`."""
+        self._output_of.follow(process_id)
         return True
 
     async def _interrupt(self, session_id: str) -> None:
@@ -404,6 +413,7 @@ class ChatApp(TerminalChat):
         return session_id
 
     async def stop_watching(self) -> None:
+        self._output_of.stop()
         if self._follower is not None:
             await stop(self._follower)
         self._follower = None

@@ -2,13 +2,11 @@
 
 import re
 
+from holdfast.model.terminal_text import plain_text
+
 FIRST_BYTES, LAST_BYTES = 16 * 1024, 48 * 1024
 FULL_SCREEN = re.compile(rb"\x1b\[\?(?:1049|1047|47)h")
 """How an editor or a pager switches to the alternate screen."""
-SEQUENCE = re.compile(r"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|\[[0-?]*[ -/]*[@-~]|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])")
-OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\n])")
-"""What a progress bar has replaced."""
-BACKSPACE = re.compile(r"[^\n\x08]\x08")
 
 
 class CapturedOutput:
@@ -37,12 +35,3 @@ class CapturedOutput:
         left_out = self._size - len(self._first) - len(last)
         middle = f"\n[… {left_out:,} bytes omitted …]\n" if left_out else ""
         return plain_text(self._first) + middle + plain_text(last)
-
-
-def plain_text(data: bytes | bytearray) -> str:
-    """The text that a terminal would show at the end."""
-    text = SEQUENCE.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
-    text = OVERWRITTEN.sub("", text).replace("\r", "")
-    while BACKSPACE.search(text):
-        text = BACKSPACE.sub("", text)
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)

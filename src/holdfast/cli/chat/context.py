@@ -215,6 +215,10 @@ class TerminalChat(ABC):
             )
         ]
 
+    def follow_output(self, process_id: str) -> bool:
+        """See `CommandContext.follow_output`."""
+        return False
+
     async def kill(self, process_id: str) -> str:
         registry = self.engine.processes
         if registry is None:

@@ -99,7 +99,7 @@ class SessionWatcher:
         await run_all(self._news(session_id, after), self._observe(session_id), self._check_owner(session_id))
 
     async def _news(self, session_id: str, after: int) -> None:
-        async with aclosing(self._engine.watch(session_id, after=after, stream="durable")) as news:
+        async with aclosing(self._engine.watch(session_id, after=after, stream="durable", output=True)) as news:
             async for item in news:
                 self._show(self.transcript.take(item))
                 if isinstance(item, Entry):

@@ -16,10 +16,10 @@ from holdfast.model.event import ModelSaid
 
 
 class LiveText(msgspec.Struct, frozen=True):
-    """An item that is not in the log: streamed text, a restart of the reply, a retry of the model call, a call's progress."""
+    """An item that is not in the log: streamed text, a restart of the reply, a retry of the model call, a call's progress or output."""
 
     turn_id: str
-    kind: Literal["text", "reasoning", "restarted", "retrying", "progress"]
+    kind: Literal["text", "reasoning", "restarted", "retrying", "progress", "output"]
     text: str
     kept: bool = False
     """Whether the text would survive a crash of its worker: it is saved in a draft."""
@@ -27,6 +27,8 @@ class LiveText(msgspec.Struct, frozen=True):
     """How many characters of the same reply come before this text."""
     behind: int = 0
     """The number of the last event when the text was streamed; the reply itself gets a higher one."""
+    call_id: str = ""
+    """The running call whose newest `output` this is: it replaces what was shown of it before."""
 
 
 class TurnBroke(msgspec.Struct, frozen=True):
@@ -44,10 +46,14 @@ MAX_UNREAD_TEXT = 1_000_000
 
 
 class Subscription:
-    """The unread items of one watcher. It gets text as it is streamed or, with `kept`, once it is durable."""
+    """The unread items of one watcher. It gets text as it is streamed or, with `kept`, once it is durable.
 
-    def __init__(self, *, kept: bool = False) -> None:
+    Only with `output` it gets the output of running calls.
+    """
+
+    def __init__(self, *, kept: bool = False, output: bool = False) -> None:
         self.kept = kept
+        self.output = output
         self._items: deque[StreamItem] = deque()
         self._ready = asyncio.Event()
         self._must_read = False
@@ -57,6 +63,8 @@ class Subscription:
 
     def put(self, item: StreamItem) -> None:
         if isinstance(item, LiveText) and item.kind == "text" and item.kept != self.kept:
+            return
+        if isinstance(item, LiveText) and item.kind == "output" and not self.output:
             return
         if len(self._items) >= MAX_UNREAD or self._unread_text > MAX_UNREAD_TEXT:
             self._fall_behind()
@@ -68,6 +76,9 @@ class Subscription:
         self._unread_text += len(item.text) if isinstance(item, LiveText) else 0
         if isinstance(item, LiveText) and isinstance(last, LiveText) and _continues(last, item):
             self._items[-1] = msgspec.structs.replace(last, text=last.text + item.text)
+        elif isinstance(item, LiveText) and isinstance(last, LiveText) and _replaces(last, item):
+            self._unread_text -= len(last.text)
+            self._items[-1] = item
         else:
             self._items.append(item)
         self._ready.set()
@@ -102,7 +113,16 @@ class Subscription:
 
 def _continues(last: LiveText, item: LiveText) -> bool:
     """Whether two pieces of text can be merged."""
-    return (item.turn_id, item.kind) == (last.turn_id, last.kind) and item.kind not in ("retrying", "progress")
+    return (item.turn_id, item.kind) == (last.turn_id, last.kind) and item.kind not in (
+        "retrying",
+        "progress",
+        "output",
+    )
+
+
+def _replaces(last: LiveText, item: LiveText) -> bool:
+    """Whether the later of two items makes the earlier one obsolete."""
+    return item.kind == last.kind == "output" and item.call_id == last.call_id
 
 
 class Bus:
@@ -111,8 +131,8 @@ class Bus:
     def __init__(self) -> None:
         self._watchers: dict[str, set[Subscription]] = {}
 
-    def subscribe(self, session_id: str, *, kept: bool = False) -> Subscription:
-        subscription = Subscription(kept=kept)
+    def subscribe(self, session_id: str, *, kept: bool = False, output: bool = False) -> Subscription:
+        subscription = Subscription(kept=kept, output=output)
         self._watchers.setdefault(session_id, set()).add(subscription)
         return subscription
 
@@ -125,6 +145,10 @@ class Bus:
     def wants_durable(self, session_id: str) -> bool:
         """Whether a watcher gets only durable text, so that drafts should be saved often."""
         return any(subscription.kept for subscription in self._watchers.get(session_id, ()))
+
+    def wants_output(self, session_id: str) -> bool:
+        """Whether a watcher shows the output of running calls."""
+        return any(subscription.output for subscription in self._watchers.get(session_id, ()))
 
     def wake(self, session_id: str) -> None:
         """Make the watchers of the session read the store."""

@@ -112,14 +112,15 @@ class SessionWatch:
         self._services.bus.unsubscribe(session_id, subscription)
 
     async def all(
-        self, session_id: str, *, after: int = 0, kept: bool = False, so_far: bool = False
+        self, session_id: str, *, after: int = 0, kept: bool = False, so_far: bool = False, output: bool = False
     ) -> AsyncGenerator[StreamItem, None]:
         """Yield every event after `after`, new ones included, streamed text, and turns that broke. Does not end.
 
         With `kept`, text is yielded only once it is durable. With `so_far`, a watcher that starts in the middle of a reply
-        first gets its text so far; some of it may come again, as its position in the reply shows.
+        first gets its text so far; some of it may come again, as its position in the reply shows. With `output`, it also gets
+        the newest output of running calls.
         """
-        subscription = self._services.bus.subscribe(session_id, kept=kept)
+        subscription = self._services.bus.subscribe(session_id, kept=kept, output=output)
         try:
             async with aclosing(self._follow(session_id, after + 1, subscription, so_far=so_far)) as items:
                 async for item in items:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.engine import outbound
 from holdfast.engine.spending.meter import Meter
+from holdfast.engine.streaming.bus import LiveText
 from holdfast.engine.turn import approval
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.delegate_call import DelegationSettings, delegate
@@ -104,6 +105,11 @@ class SessionHost:
 
     def report(self, text: str) -> None:
         self._active.stream("progress", f"{self._call.name}: {text[:MAX_REPORT]}")
+
+    def show_output(self, text: str) -> None:
+        active = self._active
+        if active.services.bus.wants_output(active.id):
+            active.publish(LiveText(self._turn_id, "output", text, behind=active.seen, call_id=self._call.id))
 
     async def record_change(self, change: NewFileChange) -> None:
         active, services = self._active, self._active.services

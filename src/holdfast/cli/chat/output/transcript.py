@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from holdfast.cli.chat.output import diff, markdown_stream
 from holdfast.cli.chat.output.painter import Painter
-from holdfast.cli.chat.output.text_fit import call_line, shorten
+from holdfast.cli.chat.output.text_fit import call_line, fit, shorten
 from holdfast.cli.chat.prompts import BY
 from holdfast.cli.progress import FRAMES
 from holdfast.cli.turn_output import instruction_notes, recovery_note
@@ -46,12 +46,14 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.message import Text, ToolCall, text_of, typed_text
-from holdfast.model.sanitize import one_line
+from holdfast.model.sanitize import one_line, visible
 from holdfast.model.text import counted
 from holdfast.slash.format import describe_end
 
 LIVE_LINES = 60
 """Lines of an unfinished block that are rendered; a screen has fewer."""
+OUTPUT_LINES = 5
+"""Lines of the output of something that runs."""
 MARKS = {"ok": ("●", "green"), "failed": ("●", "red"), "denied": ("●", "yellow"), "unknown": ("●", "magenta")}
 
 STEPS = {"pending": ("○", ""), "in_progress": ("▸", "bold cyan"), "completed": ("✓", "dim")}
@@ -71,6 +73,8 @@ class TerminalTranscript:
         self._thinks = False
         self._calls: dict[str, ToolCall] = {}
         self._running: dict[str, tuple[str, float]] = {}
+        self._outputs: dict[str, str] = {}
+        """The newest output of running calls."""
         self._drawn = ("", 0, "")
 
     def take(self, item: StreamItem) -> str:
@@ -89,6 +93,8 @@ class TerminalTranscript:
     def _live(self, item: LiveText) -> Iterator[str]:
         if item.kind == "reasoning":
             self._thinks = True
+        elif item.kind == "output":
+            self._outputs[item.call_id] = item.text
         elif item.kind in ("retrying", "progress"):
             yield self._note(f"[{one_line(item.text)}]", "yellow")
         elif item.kind == "restarted":
@@ -165,6 +171,7 @@ class TerminalTranscript:
 
     def _result(self, entry: Entry, event: ToolEnded) -> str:
         self._running.pop(event.call_id, None)
+        self._outputs.pop(event.call_id, None)
         mark, color = MARKS[event.outcome]
         spent = f" · {event.millis / 1000:.1f} s" if event.millis >= 100 else ""
         outcome = "" if event.outcome == "ok" else f" · {event.outcome}"
@@ -210,6 +217,7 @@ class TerminalTranscript:
     def _close(self) -> None:
         self.turn_id = None
         self._running.clear()
+        self._outputs.clear()
         self._calls.clear()
         self._thinks = False
 
@@ -226,8 +234,9 @@ class TerminalTranscript:
         rest = markdown_stream.tail(self._pending, LIVE_LINES)
         if rest.strip():
             pieces.append("\n" + self._unfinished(rest))
-        for what, since in self._running.values() if is_working else ():
+        for call_id, (what, since) in self._running.items() if is_working else ():
             pieces.append(self._painter.plain(f"{self._frame()} {what} · {self._now() - since:.0f} s", "yellow"))
+            pieces.append(newest_lines(self._painter, self._outputs.get(call_id, "")))
         if is_working and not pieces:
             what = "thinking" if self._thinks else "working"
             pieces.append(self._painter.plain(f"{self._frame()} {what} · {self._now() - self._since:.0f} s", "dim"))
@@ -241,6 +250,12 @@ class TerminalTranscript:
 
     def _frame(self) -> str:
         return FRAMES[int(self._now() * 8) % len(FRAMES)]
+
+
+def newest_lines(painter: Painter, text: str, lines: int = OUTPUT_LINES) -> str:
+    """The last lines of the output of something that runs, each cut at the edge; empty without output."""
+    shown = [fit(visible(line), painter.width - 3) for line in text.rstrip("\n").split("\n")[-lines:]]
+    return painter.indented("  ", "\n".join(shown), style="dim") if text.strip() else ""
 
 
 def _compacted(event: Compacted) -> str:
