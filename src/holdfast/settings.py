@@ -257,6 +257,15 @@ class ChatSettings(Section, frozen=True):
     theme: Literal["auto", "dark", "light"] = "auto"
 
 
+class RewindSettings(Section, frozen=True):
+    """What a rewind restores besides the changes of the file tools."""
+
+    snapshots: bool = False
+    """Whether snapshots of the working directory are taken around terminal commands, to restore what they change."""
+    max_files: Count = 50_000
+    """A working directory with more files gets no snapshots."""
+
+
 class GatewaySettings(Section, frozen=True):
     home_channel: str | None = None
     platforms: dict[str, PlatformSettings] = {}
@@ -393,6 +402,7 @@ class Settings(Section, frozen=True):
     images: ImageSettings = ImageSettings()
     web: WebSettings = WebSettings()
     chat: ChatSettings = ChatSettings()
+    rewind: RewindSettings = RewindSettings()
     gateway: GatewaySettings = GatewaySettings()
     fleet: FleetSettings = FleetSettings()
     telemetry: TelemetrySettings = TelemetrySettings()

@@ -52,6 +52,7 @@ from holdfast.store.repos.approvals import Approval
 from holdfast.store.repos.input_queue import Input
 from holdfast.store.repos.workers import Identity
 from holdfast.store.sqlite.driver import SqliteDatabase
+from holdfast.tools.command_snapshots import CommandSnapshots
 from holdfast.tools.file_restorer import FileRestorer
 from holdfast.tools.toolbox import Toolbox
 from tests.fakes.migrated import open_migrated
@@ -225,6 +226,7 @@ async def set_up(
     find_price: FindPrice = unknown_price,
     delegation: DelegationLimits | None = None,
     instructions: LoadInstructions | None = None,
+    snapshots: CommandSnapshots | None = None,
 ) -> Stage:
     """Open the store, register a worker and build its engine; a model's script is played step by step.
 
@@ -265,7 +267,7 @@ async def set_up(
     services = EngineServices(database, clock, ids, Bus(), worker_id, current_identity())
     meter = Meter(services, limits, find_price)
     scheduler = Scheduler(services, prepare, adopt=adopt, pause_after=pause_after)
-    files = FileRestorer(folder / "home")
+    files = FileRestorer(folder / "home", snapshots)
     engine = Engine(services, scheduler, "scripted:play", meter=meter, leaves_queue=leaves_queue, files=files)
     return Stage(database, engine, scheduler, mailer, reader, hanging_tool, requests)
 

@@ -10,9 +10,12 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.model.file_change import NO_FILE, FileState, RecordedChange
+from holdfast.model.entry import Entry
+from holdfast.model.event import ToolStarted
+from holdfast.model.file_change import CUT_OFF_HASH, NO_FILE, FileState, RecordedChange
 
 OTHERS = "it was changed by others since"
+CUT_OFF = "a command that a crash cut off, or others since, changed it"
 
 
 class FileStep(msgspec.Struct, frozen=True):
@@ -70,7 +73,8 @@ def _plan_file(
         return FileStep(path, "keep", "it already has its earlier content", now)
     step = FileStep(path, "remove" if target is None else "restore", "", now, target, first.mode, first.folder)
     if not forced and (now.digest not in (last.before_hash, last.after_hash) or _was_changed_between(found)):
-        return msgspec.structs.replace(step, action="conflict", reason=OTHERS)
+        reason = CUT_OFF if last.after_hash == CUT_OFF_HASH else OTHERS
+        return msgspec.structs.replace(step, action="conflict", reason=reason)
     return step
 
 
@@ -83,3 +87,13 @@ def _problem(first: RecordedChange, last: RecordedChange, host: str) -> str:
 def _was_changed_between(found: Sequence[RecordedChange]) -> bool:
     """Whether a change found another content than the one before had left. A change that a crash prevented left the old one."""
     return any(later.before_hash not in (one.after_hash, one.before_hash) for one, later in pairwise(found))
+
+
+def find_start(entries: Sequence[Entry], call_id: str) -> int | None:
+    """The number of the event that the newest call with this id has started."""
+    starts = (
+        entry.seq
+        for entry in reversed(entries)
+        if isinstance(entry.event, ToolStarted) and entry.event.call_id == call_id
+    )
+    return next(starts, None)

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.engine.admission import rewind
 from holdfast.engine.admission.rewind import Rewind
-from holdfast.engine.file_rewind import FileStep, plan_files
+from holdfast.engine.file_rewind import FileStep, find_start, plan_files
 from holdfast.engine.services import EngineServices
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
@@ -72,6 +72,8 @@ class Rewinds:
             entries = await self._services.database.read(log.read, session_id)
             turns = _turns_from(entries, message)
         back = await self._plan_conversation(session_id, turns)
+        if files:
+            await self._record_left(session_id)
         steps = await self._plan_files(session_id, back.to_seq, force) if files else []
         return RewindPlan(session_id, back.to_seq, back if conversation else None, tuple(steps))
 
@@ -128,6 +130,22 @@ class Rewinds:
             except OSError as e:
                 failed[step.path] = f"{step.path} cannot be restored: {e.strerror}"
         return failed
+
+    async def _record_left(self, session_id: str) -> None:
+        """Record what a command may have changed that a crash cut off."""
+        port, at, host = self._files, self._services.clock.now(), self._services.identity.host
+        left = None if port is None else await asyncio.to_thread(port.read_left, session_id)
+        if port is None or left is None:
+            return
+
+        def work(tx: Transaction) -> None:
+            entries = log.read(tx, session_id)
+            seq = find_start(entries, left.call_id) or entries[-1].seq
+            for change in left.changes:
+                file_changes.add_missing(tx, session_id, change, seq=seq, host=host, at=at)
+
+        await self._services.database.write(work)
+        await asyncio.to_thread(port.forget_left, session_id)
 
     async def _plan_files(self, session_id: str, to_seq: int, force: Collection[str]) -> list[FileStep]:
         def read(tx: Transaction) -> tuple[list[RecordedChange], dict[str, bytes | None]]:

@@ -7,6 +7,8 @@ import msgspec
 
 NO_FILE = ""
 """The hash of a file that does not exist."""
+CUT_OFF_HASH = "unknown"
+"""Stands for the hash of a file after a command that a crash cut off: nobody knows what others have changed since."""
 MAX_IMAGE_BYTES = 1024 * 1024
 """The largest file whose content is stored before a change."""
 TOO_LARGE = f"it was larger than {MAX_IMAGE_BYTES // 1024**2} MiB, so its content was not stored"
@@ -42,6 +44,13 @@ class RecordedChange(msgspec.Struct, frozen=True):
     problem: str
 
 
+class LeftChanges(msgspec.Struct, frozen=True):
+    """What a command that a crash cut off, or others since, have changed."""
+
+    call_id: str
+    changes: tuple[NewFileChange, ...]
+
+
 class FileState(msgspec.Struct, frozen=True):
     """A file as it is now."""
 
@@ -73,6 +82,12 @@ class FilePort(Protocol):
 
         Durable when it returns. Raises Invalid if the file is no longer as `now`, and OSError.
         """
+
+    def read_left(self, session_id: str) -> LeftChanges | None:
+        """The changes of commands of the session that a crash cut off and nobody has recorded; None for no such command."""
+
+    def forget_left(self, session_id: str) -> None:
+        """Forget them once they are recorded."""
 
 
 def hash_content(data: bytes) -> str:

@@ -1,6 +1,7 @@
 """The port that every tool implements."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -78,6 +79,9 @@ class CallHost(Protocol):
 
     async def record_change(self, change: NewFileChange) -> None:
         """Store the content of a file durably before the call changes it, so that a rewind can restore it."""
+
+    async def record_command(self, changes: Sequence[NewFileChange], *, call_id: str = "") -> None:
+        """Store what a command has changed, or an earlier call that a crash cut off. Changes that are stored already are skipped."""
 
     def is_stopped(self) -> bool:
         """Whether a person stopped the turn. Otherwise a cancelled call may be continued by another worker."""

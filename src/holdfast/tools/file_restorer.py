@@ -7,9 +7,10 @@ import stat
 from pathlib import Path
 
 from holdfast.model.errors import Invalid
-from holdfast.model.file_change import FileState
+from holdfast.model.file_change import FileState, LeftChanges
 from holdfast.store import durable_file
 from holdfast.tools.atomic_replace import full_diff
+from holdfast.tools.command_snapshots import CommandSnapshots
 from holdfast.tools.file_snapshot import MAX_READ_BYTES
 from holdfast.tools.home_guard import is_protected
 from holdfast.tools.paths import real_path
@@ -22,8 +23,9 @@ NEW_FILE_MODE = 0o644
 class FileRestorer:
     """Implements `model.file_change.FilePort`."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, snapshots: CommandSnapshots | None = None) -> None:
         self._home = home
+        self._snapshots = snapshots
 
     def read(self, path: str) -> FileState:
         real = Path(path)
@@ -76,6 +78,13 @@ class FileRestorer:
                     os.unlink(temporary, dir_fd=directory)
                 raise
         durable_file.sync_folder(real.parent)
+
+    def read_left(self, session_id: str) -> LeftChanges | None:
+        return None if self._snapshots is None else self._snapshots.read_left(session_id)
+
+    def forget_left(self, session_id: str) -> None:
+        if self._snapshots is not None:
+            self._snapshots.forget_left(session_id)
 
     def _remove(self, real: Path, folder: str) -> None:
         """Remove the file, and the directories that were created for it, if nothing else is in them."""

@@ -5,7 +5,7 @@ import os
 import signal
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from holdfast.tasks import running
 from holdfast.tools import subprocesses
 from holdfast.tools.backends.port import CommandPlace
 from holdfast.tools.backends.registry import SHARED_FILES, Backends, only_local
+from holdfast.tools.command_snapshots import CommandSnapshots
 from holdfast.tools.home_guard import is_protected, readable_folders, refusal_message
 from holdfast.tools.live_output import LiveOutput
 from holdfast.tools.output_capture import OutputCapture
@@ -91,11 +92,13 @@ class TerminalTool:
         start_background: StartBackground | None = None,
         recording: Recording | None = None,
         backends: Backends | None = None,
+        snapshots: CommandSnapshots | None = None,
     ) -> None:
         self._environment = without_secrets(environment)
         self._home = home
         self._backends = backends or only_local()
         self._start_background = start_background
+        self._snapshots = snapshots
         self._recording = recording or (lambda *_: nullcontext())
 
     def risk(self, arguments: dict[str, object], context: ToolContext) -> tuple[Finding, ...]:
@@ -135,13 +138,27 @@ class TerminalTool:
         if parsed.background:
             return await self._run_in_background(parsed.command, place, context)
         with OutputCapture(context.files, f"terminal-{context.call_id}") as capture:
+            notes: list[str] = []
             try:
-                result = await self._run(parsed, place, capture, context)
+                async with self._recorded(parsed, place, context, notes):
+                    result = await self._run(parsed, place, capture, context)
             except OSError as e:
                 return ToolOutput.say(f"the command could not be started: {e}", ok=False)
         if capture.path is not None:
             await asyncio.to_thread(capture.make_durable)
-        return ToolOutput.say(_report(capture, result, parsed), ok=result.exit_code == 0 and not result.is_late)
+        return ToolOutput.say(
+            "\n".join([_report(capture, result, parsed), *notes]), ok=result.exit_code == 0 and not result.is_late
+        )
+
+    def _recorded(
+        self, parsed: TerminalArguments, place: CommandPlace, context: ToolContext, notes: list[str]
+    ) -> AbstractAsyncContextManager[None]:
+        """Record the files that the command changes, if that is wanted and it may change files of this machine."""
+        from holdfast.tools.command_guard.read_only import is_read_only  # loads slowly
+
+        if self._snapshots is None or place.launch.is_relayed or is_read_only(parsed.command):
+            return nullcontext()
+        return self._snapshots.around(context, notes)
 
     async def _place(self, parsed: TerminalArguments, context: ToolContext) -> CommandPlace:
         """Where the command runs, made ready. Raises Invalid and Unavailable."""

@@ -195,7 +195,7 @@ def _build_engine(
         compaction=partial(compaction_settings, settings, models),
         leaves_queue=leaves_queue,
         tool_names=[spec.name for spec in tools.toolbox.specs()],
-        files=FileRestorer(settings.home),
+        files=FileRestorer(settings.home, tools.snapshots),
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from holdfast.tools.backends.local import LocalBackend
 from holdfast.tools.backends.registry import Backends, choose_backend
 from holdfast.tools.backends.ssh import SshBackend
 from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.command_snapshots import CommandSnapshots
 from holdfast.tools.delegate import DelegateTool
 from holdfast.tools.process import ProcessTool
 from holdfast.tools.recall import PAGE_CHARS, RecallTool
@@ -49,6 +51,7 @@ class SessionTools(msgspec.Struct, frozen=True):
     toolbox: Toolbox
     containers: ContainerBackend
     has_bubblewrap: bool
+    snapshots: CommandSnapshots
 
 
 def tool_call_settings(
@@ -137,12 +140,14 @@ async def open_tools(
             SshBackend(terminal.ssh, environment, home),
         ]
     )
+    snapshots = CommandSnapshots(home, environment.get("PATH", os.defpath), settings.rewind.max_files)
     own = builtin_tools(
         environment,
         home=settings.home,
         start_background=process.start,
         recording=foreground.recording,
         backends=backends,
+        snapshots=snapshots if settings.rewind.snapshots else None,
     )
     send_file = SendFileTool(database, home=settings.home, backends=backends)
     async with (
@@ -152,7 +157,7 @@ async def open_tools(
         web_tools = make_web_tools(settings, window)
         own_tools = [*own, process, recall, TodoTool(), send_file, DelegateTool(), *web_tools]
         toolbox = Toolbox([*own_tools, *image_tools, *mcp_tools])
-        yield SessionTools(toolbox, containers, has_bubblewrap=sandbox.program is not None)
+        yield SessionTools(toolbox, containers, has_bubblewrap=sandbox.program is not None, snapshots=snapshots)
 
 
 @asynccontextmanager

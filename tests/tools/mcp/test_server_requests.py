@@ -50,6 +50,12 @@ class Host:
     async def record_change(self, change):
         raise AssertionError("these tools change no files")
 
+    async def record_command(self, changes, *, call_id=""):
+        raise AssertionError("these tools run no commands")
+
+    def show_output(self, text):
+        raise AssertionError("these tools run no commands")
+
     def report(self, text):
         self.reports.append(text)
 

@@ -66,7 +66,11 @@ async def _remove(app: "App", session_id: str, before: int) -> bool:
 
 def _directories(tx: Transaction, session_id: str) -> Note:
     session = sessions.get(tx, session_id)
-    own = [f"files/{session_id}", *(f"processes/{process.id}" for process in processes.list_by_session(tx, session_id))]
+    own = [
+        f"files/{session_id}",
+        f"snapshots/{session_id}",
+        *(f"processes/{process.id}" for process in processes.list_by_session(tx, session_id)),
+    ]
     shared = WorkDirectory(f"{WORK}/{own_workdir_name(session)}", session.summary.channel)
     return [*own, WorkDirectory(f"{WORK}/{session_id}"), *([shared] if shared.channel is not None else [])]
 

@@ -5,12 +5,14 @@ the call finds it there, open or answered. It is closed together with the call.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Literal
 
 import msgspec
 
 from holdfast.engine import outbound
+from holdfast.engine.file_rewind import find_start
 from holdfast.engine.spending.meter import Meter
 from holdfast.engine.streaming.bus import LiveText
 from holdfast.engine.turn import approval
@@ -19,7 +21,7 @@ from holdfast.engine.turn.delegate_call import DelegationSettings, delegate
 from holdfast.model.approval import Proposal, describe
 from holdfast.model.delegation import DelegationRecord, DelegationRequest, delegation_of
 from holdfast.model.errors import BadReply, Invalid, Unreachable
-from holdfast.model.event import ApprovalAsked, ToolCheckpointed, ToolStarted
+from holdfast.model.event import ApprovalAsked, ToolCheckpointed
 from holdfast.model.file_change import NewFileChange
 from holdfast.model.message import ToolCall, text_of
 from holdfast.model.provider import AskModel, ModelReply, ModelRequest
@@ -112,18 +114,21 @@ class SessionHost:
             active.publish(LiveText(self._turn_id, "output", text, behind=active.seen, call_id=self._call.id))
 
     async def record_change(self, change: NewFileChange) -> None:
+        await self._record([change], self._call.id, file_changes.add)
+
+    async def record_command(self, changes: Sequence[NewFileChange], *, call_id: str = "") -> None:
+        if changes:
+            await self._record(changes, call_id or self._call.id, file_changes.add_missing)
+
+    async def _record(self, changes: Sequence[NewFileChange], call_id: str, add: file_changes.AddChange) -> None:
         active, services = self._active, self._active.services
         at, host = services.clock.now(), services.identity.host
-        started = (
-            entry.seq
-            for entry in reversed(active.entries)
-            if isinstance(entry.event, ToolStarted) and entry.event.call_id == self._call.id
-        )
-        seq = next(started, active.seen)
+        seq = find_start(active.entries, call_id) or active.seen
 
         def work(tx: Transaction) -> None:
             log.require_lease(tx, active.lease)
-            file_changes.add(tx, active.id, change, seq=seq, host=host, at=at)
+            for change in changes:
+                add(tx, active.id, change, seq=seq, host=host, at=at)
 
         await services.database.write(work)
 

@@ -6,10 +6,19 @@ When a session exceeds a limit, its oldest contents are deleted; their files can
 import base64
 import json
 import zlib
-from typing import cast
+from typing import Protocol, cast
 
 from holdfast.model.file_change import MAX_IMAGE_BYTES, NO_FILE, TOO_LARGE, NewFileChange, RecordedChange, hash_content
 from holdfast.store.database import Transaction
+
+
+class AddChange(Protocol):
+    """`add` or `add_missing`."""
+
+    def __call__(
+        self, tx: Transaction, session_id: str, change: NewFileChange, /, *, seq: int, host: str, at: int
+    ) -> None: ...
+
 
 MAX_SESSION_BYTES = 64 * 1024 * 1024
 MAX_SESSION_IMAGES = 2_000
@@ -41,6 +50,13 @@ def add(tx: Transaction, session_id: str, change: NewFileChange, *, seq: int, ho
         at=at,
     )
     tx.run("file_changes.delete_old_changes", session=session_id, upto=number - MAX_SESSION_CHANGES)
+
+
+def add_missing(tx: Transaction, session_id: str, change: NewFileChange, *, seq: int, host: str, at: int) -> None:
+    """Record a change that was found afterwards, unless the newest recorded change of the file has the same result."""
+    last = tx.one("file_changes.last_after_hash", session=session_id, path=json.dumps(change.path))
+    if last is None or last[0] != change.after_hash:
+        add(tx, session_id, change, seq=seq, host=host, at=at)
 
 
 def _add_image(tx: Transaction, session_id: str, digest: str, data: bytes, number: int) -> None:

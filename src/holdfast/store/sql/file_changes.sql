@@ -6,6 +6,10 @@ SELECT coalesce(max(number), 0) + 1 FROM file_change WHERE session_id = :session
 INSERT INTO file_change (session_id, number, seq, host, path, before_hash, after_hash, mode, folder, problem, at)
 VALUES (:session, :number, :seq, :host, :path, :before_hash, :after_hash, :mode, :folder, :problem, :at);
 
+-- name: last_after_hash
+-- The content that the newest recorded change of a file has left.
+SELECT after_hash FROM file_change WHERE session_id = :session AND path = :path ORDER BY number DESC LIMIT 1;
+
 -- name: add_image
 -- Stores the content that a file had. The same content is stored once per session.
 INSERT INTO file_image (session_id, hash, size, number, content) VALUES (:session, :hash, :size, :number, :content)
