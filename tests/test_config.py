@@ -397,6 +397,23 @@ def test_images_are_made_where_a_service_is_known_and_keys_stay_with_theirs(
     assert image_service(read(home, text)) == service
 
 
+@pytest.mark.parametrize(
+    ("text", "service"),
+    [
+        (OPENAI, None),
+        (OPENAI + '[transcription]\nmodel = "whisper-1"', (None, "sk-openai")),
+        (OPENAI + '[transcription]\nbase_url = "http://whisper/v1"', ("http://whisper/v1", None)),
+        ('[transcription]\napi_key = "k"', (None, "k")),
+    ],
+)
+def test_recordings_are_sent_only_to_a_service_that_is_named(
+    home: Path, text: str, service: tuple[str | None, str | None] | None
+) -> None:
+    access = read(home, text).transcription_access()
+
+    assert (access and (access.base_url, access.api_key and access.api_key.reveal())) == service
+
+
 def test_the_key_for_images_can_come_from_the_environment(home: Path) -> None:
     text = '[images]\napi_key_env = "FLUX_KEY"\ntimeout_seconds = 7'
     settings = read(home, text, FLUX_KEY="sk-flux")

@@ -82,8 +82,7 @@ def forget_secrets(settings: Settings) -> None:
 
     deny_inspection()
     texts = [text for text in settings.secrets() if text]
-    services: tuple[ModelAccess, ...] = (settings.images, settings.web, *settings.models.values())
-    named = {access.api_key_env for access in services}
+    named = {access.api_key_env for access in settings.services}
     for name, value in list(os.environ.items()):
         is_known_public = name.startswith(PREFIX) and name not in OWN_SECRETS
         if (is_secret(name) and not is_known_public) or name in named or value in texts:
@@ -257,7 +256,7 @@ def _resolve_keys(data: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str,
     """Fill in the keys that the file names by their variable. Returns a warning for each variable that is not set."""
     warnings = []
     found = [(f"models.{provider}", access) for provider, access in _tables(data.get("models"))]
-    for path, access in [*found, *((name, _table(data.get(name))) for name in ("images", "web"))]:
+    for path, access in [*found, *((name, _table(data.get(name))) for name in ("images", "transcription", "web"))]:
         variable = access.get("api_key_env")
         if isinstance(variable, str) and variable in env:
             access["api_key"] = env[variable]
@@ -301,7 +300,7 @@ def _decode_special(kind: type, value: object) -> object:
 
 def _readable_secrets(path: Path, data: Mapping[str, Any]) -> tuple[str, ...]:
     """A warning if the file contains secrets and other users can read it."""
-    tables = ("models", "images", "web", "api", "gateway", "mcp", "telemetry")
+    tables = ("models", "images", "transcription", "web", "api", "gateway", "mcp", "telemetry")
     names = [name for name in tables if _contains_secret(data.get(name))]
     if not names or not path.stat().st_mode & 0o077:
         return ()

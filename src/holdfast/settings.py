@@ -238,6 +238,18 @@ class ImageSettings(ModelAccess, frozen=True):
     """How a chat shows images in the terminal: `auto` if the environment names a terminal that can."""
 
 
+class TranscriptionSettings(ModelAccess, frozen=True):
+    """The service that writes down voice messages of messaging platforms; without one they are only stored."""
+
+    model: str | None = None
+    """By default `whisper-1`."""
+    language: str | None = None
+    """The language that is spoken, as an ISO code such as `de`; by default the service finds out."""
+    max_mb: Annotated[float, Meta(gt=0)] = 25
+    """Larger recordings are not transcribed."""
+    timeout_seconds: Seconds = 60
+
+
 class WebSettings(ModelAccess, frozen=True):
     """What the model may use of the web; `base_url` and the key are those of the search service."""
 
@@ -400,6 +412,7 @@ class Settings(Section, frozen=True):
     agent: AgentSettings = AgentSettings()
     terminal: Terminal = Terminal()
     images: ImageSettings = ImageSettings()
+    transcription: TranscriptionSettings = TranscriptionSettings()
     web: WebSettings = WebSettings()
     chat: ChatSettings = ChatSettings()
     rewind: RewindSettings = RewindSettings()
@@ -438,16 +451,30 @@ class Settings(Section, frozen=True):
             return None
         if images.enabled == "auto" and not own and (openai.api_key is None or openai.base_url is not None):
             return None
-        if images.base_url is not None:
-            return ModelAccess(base_url=images.base_url, api_key=images.api_key)
-        return ModelAccess(base_url=openai.base_url, api_key=images.api_key or openai.api_key)
+        return self._media_access(images)
+
+    def transcription_access(self) -> ModelAccess | None:
+        """How to reach the service that transcribes; None if its table names neither a URL nor a key nor a model."""
+        given = self.transcription
+        return self._media_access(given) if given.base_url or given.api_key or given.model else None
+
+    def _media_access(self, given: ModelAccess) -> ModelAccess:
+        """The service of a table; without a URL, that of the provider openai."""
+        if given.base_url is not None:
+            return ModelAccess(base_url=given.base_url, api_key=given.api_key)
+        openai = self.access("openai")
+        return ModelAccess(base_url=openai.base_url, api_key=given.api_key or openai.api_key)
+
+    @property
+    def services(self) -> tuple[ModelAccess, ...]:
+        """Everything that is reached with a URL and a key."""
+        return (self.images, self.transcription, self.web, *self.models.values())
 
     def secrets(self) -> list[str]:
         """Every secret in the settings, for code that must redact them."""
         found = [value.reveal() for _, value in _leaves(self) if isinstance(value, Secret)]
         options = [value for table in self.gateway.platforms.values() for value in table.values()]
-        services: tuple[ModelAccess, ...] = (self.images, self.web, *self.models.values())
-        addresses = (self.telemetry.endpoint, *(service.base_url for service in services))
+        addresses = (self.telemetry.endpoint, *(service.base_url for service in self.services))
         urls = [self.store, *self.fleet.peers, *(url for url in addresses if url)]
         passwords = [password for url in urls if (password := urlsplit(url).password)]
         return [*found, *(text for text in options if isinstance(text, str)), *passwords]

@@ -66,12 +66,19 @@ class ImagesHandler(BaseHTTPRequestHandler):
         content = self.rfile.read(int(self.headers["content-length"]))
         received = parse(self.path, {name.lower(): value for name, value in self.headers.items()}, content)
         subject.requests.append(received)
-        if (complaint := complain(received)) is not None:
+        if (complaint := self.complain(received)) is not None:
             self.answer_error(400, complaint)
         elif subject.acts:
             subject.acts.popleft()(self)
         else:
-            self.answer_images(subject.edit(received) if received.parts else draw(received.body["prompt"]))
+            self.fulfil(received)
+
+    def complain(self, received: Received) -> str | None:
+        return complain(received)
+
+    def fulfil(self, received: Received) -> None:
+        edits = bool(received.parts)
+        self.answer_images(self.server.subject.edit(received) if edits else draw(received.body["prompt"]))
 
     def answer(self, status: int, body: bytes, kind: str = "application/json", **headers: str) -> None:
         self.send_response(status)
@@ -106,6 +113,8 @@ class _HttpServer(ThreadingHTTPServer):
 
 
 class ImagesServer:
+    handler: type[ImagesHandler] = ImagesHandler
+
     def __init__(self) -> None:
         self.requests: list[Received] = []
         self.acts: deque[Act] = deque()
@@ -114,7 +123,7 @@ class ImagesServer:
         self.hanging = threading.Event()
         """Set while a request gets no answer."""
         self._released = threading.Event()
-        self._http = _HttpServer(("127.0.0.1", 0), ImagesHandler)
+        self._http = _HttpServer(("127.0.0.1", 0), self.handler)
         self._http.subject = self
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from holdfast.engine.engine import Engine
 from holdfast.engine.process_port import ProcessPort
 from holdfast.gateway.gateway import Gateway
+from holdfast.model.transcription import Transcriber
 from holdfast.providers.scripted import ScriptStep
 from holdfast.settings import GatewaySettings, PlatformSettings, Settings
 from holdfast.store.repos import inbox, outbox
@@ -74,13 +75,14 @@ async def run_gateway(
     model: str = "echo",
     home: str | None = None,
     registry: ProcessPort | None = None,
+    transcriber: Transcriber | None = None,
     **options: object,
 ) -> AsyncIterator[GatewayFixture]:
     """Run the gateway until the block ends. The store stays open for the next gateway."""
     stage = stage or await set_up(folder, *steps, model="play" if steps else model)
     given = settings(folder, home, **options)
     stage.engine = with_resets(stage.engine, reset_policies(given, ""), registry)
-    gateway = Gateway(stage.engine, given, no_index, {"fake": connecting(channel)})  # type: ignore[dict-item]
+    gateway = Gateway(stage.engine, given, no_index, {"fake": connecting(channel)}, transcriber)  # type: ignore[dict-item]
     task = asyncio.create_task(serve(stage.engine, gateway))
     try:
         yield GatewayFixture(stage, channel)

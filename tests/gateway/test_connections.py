@@ -81,7 +81,7 @@ async def test_a_failed_connection_is_reopened_at_its_position(tmp_path: Path) -
         yield Failing(channel)
 
     link = PlatformConnection(
-        stage.engine, settings(tmp_path), "fake", connect, no_index, RetrySchedule(first=0.05, last=1.0)
+        stage.engine, settings(tmp_path), "fake", connect, no_index, retry=RetrySchedule(first=0.05, last=1.0)
     )
     task = asyncio.create_task(link.work())
     await channel.say("hello")
@@ -117,7 +117,7 @@ async def test_an_unavailable_store_does_not_end_the_service(tmp_path: Path) -> 
     store: Any = Flaky(await open_sqlite(tmp_path / "holdfast.db"), [*away])
     stage = await set_up(tmp_path, model="echo", database=store)
     pace = RetrySchedule(first=0.05, last=1.0)
-    link = PlatformConnection(stage.engine, settings(tmp_path), "fake", connecting(channel), no_index, pace)  # type: ignore[arg-type]
+    link = PlatformConnection(stage.engine, settings(tmp_path), "fake", connecting(channel), no_index, retry=pace)  # type: ignore[arg-type]
     task = asyncio.create_task(link.work())
     await channel.say("hello")
     await channel.until(lambda: bool(channel.arrived))

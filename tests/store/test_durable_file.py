@@ -102,8 +102,10 @@ class Mail:
 async def test_an_attachment_is_flushed_before_its_message_is_admitted(tmp_path: Path, synced: Synced) -> None:
     folder = tmp_path / "files" / "hf-1"
     await attachments.fetch_attachments(
-        Mail(), (Attachment(ref="1", name="plan.txt", media_type="text/plain"),), folder, "l1", 1_000
-    )  # type: ignore[arg-type]
+        Mail(),  # type: ignore[arg-type]
+        (Attachment(ref="1", name="plan.txt", media_type="text/plain"),),
+        attachments.AttachmentTarget(folder, "l1", 1_000),
+    )
 
     [kept] = folder.iterdir()
     assert {kept, folder, tmp_path / "files", tmp_path} <= set(synced.paths)

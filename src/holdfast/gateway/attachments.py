@@ -8,9 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.gateway import voice
 from holdfast.gateway.port import Attachment, Platform
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.message import Content, Image, Text
+from holdfast.model.transcription import Transcriber
 from holdfast.safe_fetch import TooLarge
 from holdfast.store import durable_file
 
@@ -28,42 +30,68 @@ class FetchedAttachments(msgspec.Struct, frozen=True):
     notices: list[str]
 
 
+class AttachmentTarget(msgspec.Struct, frozen=True):
+    """Where the attachments of a message go, and how much of them."""
+
+    folder: Path
+    message_id: str
+    max_bytes: int
+
+
 async def fetch_attachments(
-    platform: Platform, attachments: tuple[Attachment, ...], folder: Path, message_id: str, max_bytes: int
+    platform: Platform,
+    attachments: tuple[Attachment, ...],
+    to: AttachmentTarget,
+    transcriber: Transcriber | None = None,
 ) -> FetchedAttachments:
     """Save the attachments. If one fails, the others and the message continue; the model gets its name and the reason."""
     found = FetchedAttachments([], [])
     for number, attachment in enumerate(attachments, 1):
         name = clean_name(attachment.name)
         try:
-            found.parts.extend(await _fetch_one(platform, attachment, folder, f"{message_id}-{number}", max_bytes))
+            target = await _fetch_one(platform, attachment, to, number)
+            found.parts.extend(_to_parts(attachment, name, target))
+            if transcriber is not None and voice.is_recording(attachment):
+                await _add_transcript(found, transcriber, attachment, target)
         except (Invalid, Unavailable) as e:
             found.parts.append(_failure_note(name, str(e)))
             found.notices.append(f"! The attachment {name} could not be read: {e}.")
         except Exception:
-            logger.exception("attachment %s of message %s could not be read", name, message_id)
+            logger.exception("attachment %s of message %s could not be read", name, to.message_id)
             found.parts.append(_failure_note(name, "it could not be read"))
             found.notices.append(f"! The attachment {name} could not be read.")
     return found
 
 
-async def _fetch_one(
-    platform: Platform, attachment: Attachment, folder: Path, prefix: str, max_bytes: int
-) -> list[Content]:
+async def _add_transcript(
+    found: FetchedAttachments, transcriber: Transcriber, attachment: Attachment, file: Path
+) -> None:
+    """Add what a recording says; if that is unknown, the model and the sender are told why."""
     name = clean_name(attachment.name)
-    if attachment.size is not None and attachment.size > max_bytes:
-        raise Invalid(_size_error(attachment.size, max_bytes))
-    target = _create_file(folder, f"{prefix}-{name}")
     try:
-        await platform.fetch(attachment, target, max_bytes)
+        text = await voice.transcribe(transcriber, attachment, name, file)
+    except Invalid as e:
+        found.parts.append(Text(f"[the recording {name} was not transcribed: {e}]"))
+        found.notices.append(f"! The recording {name} could not be transcribed: {e}.")
+    else:
+        found.parts.append(Text(f"[transcript of the recording {name}]\n{text}"))
+
+
+async def _fetch_one(platform: Platform, attachment: Attachment, to: AttachmentTarget, number: int) -> Path:
+    """Save an attachment; returns its file."""
+    if attachment.size is not None and attachment.size > to.max_bytes:
+        raise Invalid(_size_error(attachment.size, to.max_bytes))
+    target = _create_file(to.folder, f"{to.message_id}-{number}-{clean_name(attachment.name)}")
+    try:
+        await platform.fetch(attachment, target, to.max_bytes)
     except TooLarge as e:
         _delete_file(target)
-        raise Invalid(_size_error(None, max_bytes)) from e
+        raise Invalid(_size_error(None, to.max_bytes)) from e
     except Exception:
         _delete_file(target)
         raise
     await asyncio.to_thread(durable_file.sync_written, target)
-    return _to_parts(attachment, name, target)
+    return target
 
 
 def _create_file(folder: Path, name: str) -> Path:

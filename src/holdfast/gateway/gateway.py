@@ -16,6 +16,7 @@ from holdfast.gateway.platforms.registry import connect
 from holdfast.gateway.policy import PlatformRules
 from holdfast.gateway.port import PLATFORMS, Connect, Platform, PlatformOptions, describe_error
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
+from holdfast.model.transcription import Transcriber
 from holdfast.settings import Settings
 from holdfast.store.repos import outbox, platforms
 from holdfast.supervisor import BackgroundTask, Completed, Finished, ignore_cycle
@@ -44,6 +45,7 @@ class PlatformConnection:
         name: str,
         open_: Connect,
         open_index: OpenIndex,
+        transcriber: Transcriber | None = None,
         retry: RetrySchedule = RECONNECT,
     ) -> None:
         self._engine = engine
@@ -53,6 +55,7 @@ class PlatformConnection:
         self._open = open_
         self._open_index = open_index
         self._retry = retry
+        self._transcriber = transcriber
         options = dict(settings.gateway.platforms.get(name, {}))
         options.pop("kind", None)
         self._options = PlatformOptions(name, options, settings.home / PLATFORMS / name)
@@ -123,7 +126,9 @@ class PlatformConnection:
             self._options.refuse_unknown()
             intake = Intake(self._services, self.name, platform.read)
             preview = LivePreview(self._services, self.name, platform, stream=self._rules.stream, lock=self._lock)
-            services = HandlerServices(self._engine, self._settings, self.name, platform, self._rules)
+            services = HandlerServices(
+                self._engine, self._settings, self.name, platform, self._rules, self._transcriber
+            )
             handler = MessageHandler(services, open_index=self._open_index, on_turn_started=preview.start)
             inbox_worker = InboxWorker(self._services, self.name, platform.read, handler)
             deliverer = Deliverer(
@@ -176,11 +181,18 @@ async def _cancel_until_done(receiving: "asyncio.Future[None]") -> None:
 
 class Gateway:
     def __init__(
-        self, engine: Engine, settings: Settings, open_index: OpenIndex, kinds: Mapping[str, Connect] | None = None
+        self,
+        engine: Engine,
+        settings: Settings,
+        open_index: OpenIndex,
+        kinds: Mapping[str, Connect] | None = None,
+        transcriber: Transcriber | None = None,
     ) -> None:
         _check_home_channel(settings)
         self._connections = [
-            PlatformConnection(engine, settings, name, connect(str(given.get("kind", name)), kinds), open_index)
+            PlatformConnection(
+                engine, settings, name, connect(str(given.get("kind", name)), kinds), open_index, transcriber
+            )
             for name, given in settings.gateway.platforms.items()
         ]
 

@@ -37,6 +37,7 @@ from holdfast.model.form import parse_reply
 from holdfast.model.ids import ALPHABET, TURN
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
+from holdfast.model.transcription import Transcriber
 from holdfast.settings import Settings
 from holdfast.slash import registry
 from holdfast.store.database import Transaction
@@ -52,8 +53,17 @@ OnTurnStarted = Callable[[str, str, Address], None]
 class HandlerServices:
     """The engine, settings and platform of a message handler."""
 
-    def __init__(self, engine: Engine, settings: Settings, name: str, platform: Platform, rules: PlatformRules) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        name: str,
+        platform: Platform,
+        rules: PlatformRules,
+        transcriber: Transcriber | None = None,
+    ) -> None:
         self.engine = engine
+        self.transcriber = transcriber
         self.settings = settings
         self.name = name
         self.platform = platform
@@ -70,6 +80,7 @@ class MessageHandler:
         self._name = services.name
         self._platform = services.platform
         self._rules = services.rules
+        self._transcriber = services.transcriber
         self._tells_queued = services.rules.tell_queued and services.platform.limits.tells_queued
         self._open_index = open_index
         self._on_turn_started = on_turn_started
@@ -289,9 +300,10 @@ class MessageHandler:
         found = await attachments.fetch_attachments(
             self._platform,
             incoming.attachments,
-            self._settings.home / "files" / session.id,
-            inbound.id,
-            self._rules.max_attachment_bytes,
+            attachments.AttachmentTarget(
+                self._settings.home / "files" / session.id, inbound.id, self._rules.max_attachment_bytes
+            ),
+            self._transcriber,
         )
         await self._admit(inbound, incoming, session, (*parts, *found.parts), notices=found.notices)
 

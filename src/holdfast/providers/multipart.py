@@ -3,12 +3,22 @@
 import re
 import secrets
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
-from holdfast.model.image_service import ImageContent
-
 UNSAFE = re.compile(r'[^\w.\- ]|["\\]')
+
+
+class FormFile(Protocol):
+    """A file of a form: an image or a recording."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def media_type(self) -> str: ...
+    @property
+    def content(self) -> bytes: ...
 
 
 class EncodedForm(msgspec.Struct, frozen=True):
@@ -17,7 +27,7 @@ class EncodedForm(msgspec.Struct, frozen=True):
     """The body in pieces, so that large files are not copied."""
 
 
-def encode_form(fields: Sequence[tuple[str, str | ImageContent]]) -> EncodedForm:
+def encode_form(fields: Sequence[tuple[str, str | FormFile]]) -> EncodedForm:
     """Encode the fields in the given order. The boundary is random, so that no file can contain it."""
     boundary = f"holdfast-{secrets.token_hex(16)}"
     chunks: list[bytes] = []
@@ -35,4 +45,4 @@ def encode_form(fields: Sequence[tuple[str, str | ImageContent]]) -> EncodedForm
 def _file_name(name: str) -> str:
     """A name without characters that servers encode in different ways."""
     plain = UNSAFE.sub("_", name).encode("ascii", "replace").decode("ascii").replace("?", "_")
-    return plain[-100:] or "image"
+    return plain[-100:] or "file"

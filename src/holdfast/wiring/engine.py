@@ -47,7 +47,7 @@ from holdfast.processes.registry import ProcessChange, ProcessRegistry, open_reg
 from holdfast.providers import registry as choose
 from holdfast.providers.prices import load_prices
 from holdfast.providers.router import ModelRouter
-from holdfast.settings import BudgetSettings, ModelAccess, PriceSettings, ResetRule, Settings
+from holdfast.settings import BudgetSettings, PriceSettings, ResetRule, Settings
 from holdfast.store.database import Database
 from holdfast.store.repos import workers
 from holdfast.store.server_clock import READ_SECONDS, LocalClock, ServerClock, open_clock
@@ -327,8 +327,7 @@ def _titled_by_first_words(model: str) -> bool:
 
 def _without_secrets(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without variables that are configured as secret or contain a configured secret."""
-    services: tuple[ModelAccess, ...] = (settings.images, settings.web, *settings.models.values())
-    names = {service.api_key_env for service in services}
+    names = {service.api_key_env for service in settings.services}
     secrets = [text for text in settings.secrets() if len(text) >= MIN_SECRET]
     return {
         name: value

@@ -28,6 +28,7 @@ from holdfast.tasks import running, wait_for_first
 from holdfast.wiring import dashboard, telemetry
 from holdfast.wiring.engine import context_window, janitor_settings, open_engine
 from holdfast.wiring.store import App
+from holdfast.wiring.transcription import open_transcriber
 
 STORE_SECONDS = 5.0
 """Time limit of the query for other workers."""
@@ -122,10 +123,11 @@ def _api_context(app: App, engine: Engine, slot: ProcessSlot | None) -> ApiConte
 async def run_platforms_and_schedules(engine: Engine, app: App) -> AsyncIterator[None]:
     """Run messaging platforms and schedules."""
     tz = config.environment().get("TZ", "")
-    gateway = Gateway(engine, app.settings, app.search)
     cron = Cron(engine, app.settings.model, tz)
-    async with engine.supervisor.running({"cron": cron.as_task(), **gateway.tasks()}):
-        yield
+    async with open_transcriber(app.settings) as transcriber:
+        gateway = Gateway(engine, app.settings, app.search, transcriber=transcriber)
+        async with engine.supervisor.running({"cron": cron.as_task(), **gateway.tasks()}):
+            yield
 
 
 def _is_unix_socket(listener: socket.socket) -> bool:

@@ -10,17 +10,14 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.model.errors import BadReply, ContextTooLong, Invalid, ProviderFailed, RateLimited, Refused, Unavailable
+from holdfast.model.errors import BadReply, ContextTooLong, Invalid, Refused, Unavailable
 from holdfast.model.image_format import EXTENSIONS, image_size, image_type
 from holdfast.model.image_service import ImageContent, ImageRequest
-from holdfast.providers.endpoint import ProviderEndpoint, resolve_endpoint
-from holdfast.providers.error_mapping import ProviderErrorResponse
-from holdfast.providers.multipart import EncodedForm, encode_form
-from holdfast.providers.openai.provider import BASE_URL, map_response
-from holdfast.providers.openai.request import NAME
-from holdfast.providers.retry import Chance, RetryPolicy, Sleep, retry_delay
-from holdfast.providers.timeouts import RequestTimeouts
-from holdfast.providers.transport import JSON, ProviderTransport
+from holdfast.providers.endpoint import ProviderEndpoint
+from holdfast.providers.multipart import EncodedForm, FormFile, encode_form
+from holdfast.providers.openai.media_requests import MediaRequests
+from holdfast.providers.retry import Chance, Sleep
+from holdfast.providers.transport import JSON
 from holdfast.safe_fetch import SafeFetcher, TooLarge
 
 GENERATIONS = "/images/generations"
@@ -30,8 +27,6 @@ MAX_IMAGE_BYTES = 20 * 1024 * 1024
 """Of one image in a reply. Few messaging platforms accept more."""
 REST_BYTES = 64 * 1024
 """The rest of a reply: revised prompts, token counts."""
-POLICY = RetryPolicy(tries=3)
-TOO_BUSY = (429, 503)
 
 
 class OpenAiImages:
@@ -53,61 +48,33 @@ class OpenAiImages:
         chance: Chance = random.random,
         max_image_bytes: int = MAX_IMAGE_BYTES,
     ) -> None:
-        self._api_key = api_key
-        self._base_url = base_url
+        self._requests = MediaRequests(
+            api_key, base_url, model=model, timeout_seconds=timeout_seconds, sleep=sleep, chance=chance
+        )
         self._model = model
-        self._limits = RequestTimeouts(first_seconds=timeout_seconds)
         self._fetcher = fetcher
-        self._sleep = sleep
-        self._chance = chance
         self._max_image_bytes = max_image_bytes
-        self._server: ProviderEndpoint | None = None
-        self._transports: dict[str, ProviderTransport] = {}
 
     async def make(self, request: ImageRequest, report: Callable[[str], None]) -> list[ImageContent]:
         path = EDITS if request.inputs else GENERATIONS
         form = _edit_form(request, self._model) if request.inputs else _generation_body(request, self._model)
         body = await self._post(path, form, request.count, report)
         reply = await asyncio.to_thread(_parse, body)
-        who = self._endpoint().who
+        who = self._requests.endpoint.who
         if not reply.data:
             raise BadReply(f"{who} sent a reply without an image")
         return [await self._load(item, who) for item in reply.data[: request.count]]
 
     async def close(self) -> None:
-        for transport in self._transports.values():
-            await transport.close()
+        await self._requests.close()
 
     async def _post(self, path: str, form: EncodedForm, count: int, report: Callable[[str], None]) -> bytes:
-        server, transport = self._endpoint(), self._transport(path)
         max_bytes = count * (self._max_image_bytes * 4 // 3) + REST_BYTES
-        tried = 1
-        while True:
-            try:
-                return await transport.fetch(form.chunks, max_bytes=max_bytes, content_type=form.content_type)
-            except ProviderErrorResponse as e:
-                failed = _explain(map_response(e, server, self._model), server)
-                after = failed.retry_after if isinstance(failed, RateLimited) else None
-                is_busy = failed.retryable and e.status in TOO_BUSY
-                wait = retry_delay(POLICY, tried, self._chance(), after) if is_busy else None
-                if wait is None:
-                    raise failed from e
-            tried += 1
-            report(f"{failed}; next attempt in {wait:.0f} s")
-            await self._sleep(wait)
-
-    def _endpoint(self) -> ProviderEndpoint:
-        """Raises AuthFailed or Unreachable for invalid settings."""
-        if self._server is None:
-            self._server = resolve_endpoint(NAME, api_key=self._api_key, base_url=self._base_url, official=BASE_URL)
-        return self._server
-
-    def _transport(self, path: str) -> ProviderTransport:
-        if path not in self._transports:
-            server = self._endpoint()
-            headers = {"authorization": f"Bearer {server.api_key}"}
-            self._transports[path] = ProviderTransport(server, path, headers, limits=self._limits)
-        return self._transports[path]
+        try:
+            return await self._requests.post(path, form, max_bytes=max_bytes, report=report)
+        except ContextTooLong as e:  # here it has no context that could be compacted
+            who = self._requests.endpoint.who
+            raise Refused(f"{who} says that the request is too large: use fewer or smaller images") from e
 
     async def _load(self, item: "_ReplyImage", who: str) -> ImageContent:
         """The image of a reply, checked. Raises BadReply."""
@@ -126,7 +93,7 @@ class OpenAiImages:
 
     async def _download(self, url: str, who: str) -> bytes:
         """Fetch an image that the reply names. Of private addresses, only that of the service itself is allowed."""
-        fetcher = self._fetcher or SafeFetcher((_with_port(self._endpoint()),))
+        fetcher = self._fetcher or SafeFetcher((_with_port(self._requests.endpoint),))
         with tempfile.TemporaryDirectory(prefix="holdfast-image-") as folder:
             target = Path(folder) / "image"
             try:
@@ -155,7 +122,7 @@ def _generation_body(request: ImageRequest, model: str) -> EncodedForm:
 def _edit_form(request: ImageRequest, model: str) -> EncodedForm:
     """One input is the field `image`; several are the list `image[]`."""
     name = "image" if len(request.inputs) == 1 else "image[]"
-    fields: list[tuple[str, str | ImageContent]] = [("model", model), ("prompt", request.prompt)]
+    fields: list[tuple[str, str | FormFile]] = [("model", model), ("prompt", request.prompt)]
     fields += [("n", str(request.count)), *((("size", request.size),) if request.size else ())]
     fields += [(name, one) for one in request.inputs]
     if request.mask is not None:
@@ -177,13 +144,6 @@ def _decode(text: str, who: str) -> bytes:
         return base64.b64decode(data, validate=True)
     except ValueError as e:
         raise BadReply(f"{who} sent an image that is not valid base64") from e
-
-
-def _explain(failed: ProviderFailed, server: ProviderEndpoint) -> ProviderFailed:
-    """Reword the error for a request that is too large: here it has no context that could be compacted."""
-    if isinstance(failed, ContextTooLong):
-        return Refused(f"{server.who} says that the request is too large: use fewer or smaller images")
-    return failed
 
 
 def _with_port(server: ProviderEndpoint) -> str:
