@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.engine.engine import Engine
 from holdfast.engine.process_port import ProcessPort
 from holdfast.gateway.gateway import Gateway
-from holdfast.model.transcription import Transcriber
+from holdfast.gateway.voice import Transcriber
 from holdfast.providers.scripted import ScriptStep
 from holdfast.settings import GatewaySettings, PlatformSettings, Settings
 from holdfast.store.repos import inbox, outbox

@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast.gateway import voice
 from holdfast.gateway.port import Attachment, Platform
+from holdfast.gateway.voice import Transcriber
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.message import Content, Image, Text
-from holdfast.model.transcription import Transcriber
 from holdfast.safe_fetch import TooLarge
 from holdfast.store import durable_file
 

@@ -15,8 +15,8 @@ from holdfast.gateway.message_handler import HandlerServices, MessageHandler
 from holdfast.gateway.platforms.registry import connect
 from holdfast.gateway.policy import PlatformRules
 from holdfast.gateway.port import PLATFORMS, Connect, Platform, PlatformOptions, describe_error
+from holdfast.gateway.voice import Transcriber
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
-from holdfast.model.transcription import Transcriber
 from holdfast.settings import Settings
 from holdfast.store.repos import outbox, platforms
 from holdfast.supervisor import BackgroundTask, Completed, Finished, ignore_cycle

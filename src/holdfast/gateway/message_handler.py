@@ -31,13 +31,13 @@ from holdfast.gateway.policy import (
     decide,
 )
 from holdfast.gateway.port import Incoming, Platform
+from holdfast.gateway.voice import Transcriber
 from holdfast.model import answer as answers
 from holdfast.model.errors import Conflict, Invalid, NotFound, Unavailable
 from holdfast.model.form import parse_reply
 from holdfast.model.ids import ALPHABET, TURN
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
-from holdfast.model.transcription import Transcriber
 from holdfast.settings import Settings
 from holdfast.slash import registry
 from holdfast.store.database import Transaction

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 from pathlib import Path
+from typing import Protocol
 
 from holdfast.gateway.port import Attachment
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.model.transcription import AudioContent, Transcriber
 
 logger = logging.getLogger(__name__)
 ENDINGS = {
@@ -26,6 +26,16 @@ ENDINGS = {
 """Services find out the format by the ending of the name."""
 
 
+class Transcriber(Protocol):
+    """A service that writes down what a recording says."""
+
+    max_bytes: int
+    """The largest recording that is sent."""
+
+    async def transcribe(self, name: str, media_type: str, content: bytes) -> str:
+        """What the recording says; empty if nothing. The ending of the name says its format. Raises ProviderFailed."""
+
+
 def is_recording(attachment: Attachment) -> bool:
     return attachment.media_type.startswith("audio/")
 
@@ -36,7 +46,7 @@ async def transcribe(transcriber: Transcriber, attachment: Attachment, name: str
     ending = "" if Path(name).suffix else ENDINGS.get(media_type, "")
     content = await asyncio.to_thread(_load, file, transcriber.max_bytes)
     try:
-        text = await transcriber.transcribe(AudioContent(media_type, content, f"{name}{ending}"))
+        text = await transcriber.transcribe(f"{name}{ending}", media_type, content)
     except HoldfastError as e:
         logger.warning("the recording %s was not transcribed: %s", name, e)
         raise Invalid(str(e)) from e

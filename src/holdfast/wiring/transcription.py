@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.model.transcription import Transcriber
+from holdfast.gateway.voice import Transcriber
 from holdfast.settings import Settings
 
 

@@ -6,14 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.model.errors import AuthFailed, BadReply, ProviderFailed, RateLimited, Refused, Unreachable
-from holdfast.model.transcription import AudioContent
 from holdfast.providers.openai.transcription import OpenAiTranscriber
 from tests.fakes.images_server import ImagesHandler
 from tests.fakes.transcription_server import TranscriptionServer
 from tests.providers.openai.test_images import KEY, Waits, no_proxy
 
 __all__ = ["no_proxy"]
-VOICE = AudioContent("audio/ogg", b"OggS says:Buy milk", "voice.ogg")
+VOICE = ("voice.ogg", "audio/ogg", b"OggS says:Buy milk")
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ async def client(
 
 async def test_a_recording_is_sent_as_a_form_and_its_text_returned(server: TranscriptionServer) -> None:
     async with client(server, model="whisper-large", language="de") as service:
-        text = await service.transcribe(VOICE)
+        text = await service.transcribe(*VOICE)
 
     [request] = server.requests
     assert text == "Buy milk"
@@ -44,14 +43,14 @@ async def test_a_recording_is_sent_as_a_form_and_its_text_returned(server: Trans
     assert request.text("language") == "de"
     assert request.headers["authorization"] == f"Bearer {KEY}"
     [file] = request.files("file")
-    assert (file.content, file.media_type, file.file_name) == (VOICE.content, "audio/ogg", "voice.ogg")
+    assert (file.content, file.media_type, file.file_name) == VOICE[::-1]
 
 
 async def test_a_busy_service_is_asked_again(server: TranscriptionServer) -> None:
     waits = Waits()
     server.acts.append(lambda handler: handler.answer_error(429, "slow down", retry_after="2"))
     async with client(server, waits) as service:
-        assert await service.transcribe(VOICE) == "Buy milk"
+        assert await service.transcribe(*VOICE) == "Buy milk"
 
     assert waits.seconds == [2.0]
 
@@ -86,7 +85,7 @@ async def test_failures_have_names_and_never_show_the_key(
     server.acts.append(act)
     async with client(server) as service:
         with pytest.raises(error) as failed:
-            await service.transcribe(VOICE)
+            await service.transcribe(*VOICE)
 
     assert KEY not in str(failed.value)
 
@@ -95,11 +94,11 @@ async def test_the_time_limit_holds_for_all_attempts(server: TranscriptionServer
     server.acts.append(server.hang)
     async with client(server, timeout_seconds=0.3) as service:
         with pytest.raises(Unreachable):
-            await service.transcribe(VOICE)
+            await service.transcribe(*VOICE)
 
 
 async def test_too_many_refusals_are_given_up(server: TranscriptionServer) -> None:
     server.acts.extend([lambda handler: handler.answer_error(429, "slow down")] * 3)
     async with client(server) as service:
         with pytest.raises(RateLimited):
-            await service.transcribe(VOICE)
+            await service.transcribe(*VOICE)

@@ -6,7 +6,6 @@ import random
 import msgspec
 
 from holdfast.model.errors import BadReply, Unreachable
-from holdfast.model.transcription import AudioContent
 from holdfast.providers.multipart import FormFile, encode_form
 from holdfast.providers.openai.media_requests import MediaRequests
 from holdfast.providers.retry import Chance, Sleep
@@ -16,12 +15,20 @@ DEFAULT_MODEL = "whisper-1"
 MAX_RESPONSE_BYTES = 1024 * 1024
 
 
+class Recording(msgspec.Struct, frozen=True):
+    """A file of a form."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
 class _Transcript(msgspec.Struct, frozen=True):
     text: str
 
 
 class OpenAiTranscriber:
-    """Implements `Transcriber`. The time limit is that of a recording, with repeated requests."""
+    """Implements the gateway's `Transcriber`. The time limit is that of a recording, with repeated requests."""
 
     def __init__(
         self,
@@ -43,10 +50,10 @@ class OpenAiTranscriber:
         self._seconds = timeout_seconds
         self.max_bytes = max_bytes
 
-    async def transcribe(self, audio: AudioContent) -> str:
+    async def transcribe(self, name: str, media_type: str, content: bytes) -> str:
         fields: list[tuple[str, str | FormFile]] = [("model", self._model), ("response_format", "json")]
         fields += [("language", self._language)] if self._language else []
-        form = encode_form([*fields, ("file", audio)])
+        form = encode_form([*fields, ("file", Recording(name, media_type, content))])
         who = self._requests.endpoint.who
         try:
             async with asyncio.timeout(self._seconds):
