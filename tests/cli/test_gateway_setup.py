@@ -1,7 +1,5 @@
-"""`holdfast gateway setup`, as a user runs it in a terminal."""
+"""`holdfast gateway setup`, as a user runs it in a terminal, against a server or a fake of each platform."""
 
-import asyncio
-import threading
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,85 +7,112 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Holdfast
-from tests.cli.terminal import ENTER, Terminal
-from tests.gateway import telegramapi
-from tests.gateway.telegramapi import TOKEN, TelegramApi
+from tests.cli.setup_subjects import FIXTURES, SUBJECTS, SetupSubject, SetupThread
+from tests.cli.terminal import CTRL_C, ENTER, Terminal
+from tests.gateway.synapse import free_port
+from tests.gateway.telegramapi import TOKEN
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
-
-
-class TelegramThread:
-    """The fake of Telegram in a thread of its own, because the terminal blocks."""
-
-    def __init__(self) -> None:
-        self.api: TelegramApi
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._stop = asyncio.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
-
-    async def _run(self) -> None:
-        async with telegramapi.running() as self.api:
-            self._ready.set()
-            await self._stop.wait()
-
-    def start(self) -> None:
-        self._thread.start()
-        self._ready.wait()
-
-    def say(self, text: str) -> None:
-        self._loop.call_soon_threadsafe(self.api.say, text)
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        self._loop.close()
+pytestmark = [pytest.mark.process, pytest.mark.clients, pytest.mark.timeout(180)]
+BEFORE = '# mine\nmodel = "scripted:echo"  # and a remark\n'
 
 
 @pytest.fixture
-def telegram() -> Iterator[TelegramThread]:
-    running = TelegramThread()
+def thread(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SetupThread]:
+    """The platform that the test names, or Telegram."""
+    kind = getattr(request, "param", "telegram")
+    if kind in FIXTURES:
+        request.getfixturevalue(FIXTURES[kind])
+    running = SetupThread(lambda: SUBJECTS[kind](request, tmp_path))
     running.start()
     yield running
     running.stop()
 
 
-def start(home: Path, telegram: TelegramThread, *args: str) -> Terminal:
-    return Terminal(home, "gateway", "setup", "telegram", "--set", f"api_url={telegram.api.url}", *args)
+every_platform = pytest.mark.parametrize("thread", list(SUBJECTS), indirect=True)
 
 
-def test_a_person_is_led_to_a_working_bot(home: Path, telegram: TelegramThread) -> None:
-    home.mkdir(mode=0o700)
-    (home / "config.toml").write_text('# mine\nmodel = "scripted:echo"\n')
-    with start(home, telegram) as terminal:
-        terminal.see("send /newbot")
-        terminal.see("The bot's token:")
-        terminal.say(TOKEN)
-        terminal.see("Connected to Telegram.")
-        terminal.see("press Start")
-        telegram.say("hello bot")
-        terminal.see("Alice (id 1) wrote. Is that you?")
+def start(home: Path, subject: SetupSubject, *args: str) -> Terminal:
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.toml").write_text(BEFORE)
+    return Terminal(home, "gateway", "setup", subject.kind, *subject.given, *args, columns=200)
+
+
+def answer(terminal: Terminal, subject: SetupSubject, wrong: str = "") -> None:
+    for question, typed in subject.answers.items():
+        terminal.see(question)
+        terminal.say("nonsense" if question == wrong else typed)
+
+
+@every_platform
+def test_a_person_is_led_to_a_working_bot(home: Path, thread: SetupThread) -> None:
+    subject = thread.subject
+    with start(home, subject) as terminal:
+        answer(terminal, subject)
+        terminal.see(subject.greeting)
+        terminal.see("Waiting up to 5 minutes")
+        thread.call(subject.say())
+        terminal.see("wrote. Is that you?")
         terminal.press(ENTER)
         terminal.see("Start the server: holdfast serve")
         assert terminal.wait() == 0
-        assert TOKEN not in terminal.text, "a secret is not echoed"
+        assert not [secret for secret in subject.secrets if secret in terminal.text], "a secret is not shown"
 
     text = (home / "config.toml").read_text()
-    assert text.startswith('# mine\nmodel = "scripted:echo"\n'), "what was there is kept"
-    assert tomllib.loads(text)["gateway"]["telegram"] == {
-        "api_url": telegram.api.url,
-        "token": TOKEN,
-        "allow": ["1"],
-    }
+    assert text.startswith(BEFORE), "what was there is kept"
+    written = tomllib.loads(text)["gateway"][subject.kind]
+    assert written["allow"] == [subject.person]
+    assert set(subject.answers.values()) <= {str(value) for value in written.values()}
     assert (home / "config.toml").stat().st_mode & 0o777 == 0o600
-    assert "Holdfast is set up" in telegram.api.messages[-1]["text"]
-    assert telegram.api.confirmed == 0, "the server will answer the message"
+    assert "Holdfast is set up" in thread.call(subject.heard())
 
 
-def test_a_stranger_who_writes_first_gets_no_access(home: Path, telegram: TelegramThread) -> None:
-    with start(home, telegram, "--set", f"token={TOKEN}") as terminal:
+@every_platform
+def test_a_wrong_answer_is_named_and_changes_nothing(home: Path, thread: SetupThread) -> None:
+    subject = thread.subject
+    question, message = subject.wrong
+    with start(home, subject) as terminal:
+        answer(terminal, subject, question)
+        terminal.see(message)
+        assert terminal.wait() != 0
+        assert "Traceback" not in terminal.text
+        assert not [one for one in subject.secrets if one in terminal.text]
+
+    assert (home / "config.toml").read_text() == BEFORE
+
+
+@every_platform
+def test_ctrl_c_at_each_step_changes_nothing(home: Path, thread: SetupThread) -> None:
+    subject = thread.subject
+    for stage in (0, len(subject.answers) - 1, len(subject.answers)):
+        with start(home, subject) as terminal:
+            for question, typed in list(subject.answers.items())[:stage]:
+                terminal.see(question)
+                terminal.say(typed)
+            terminal.see([*subject.answers, "Waiting up to"][stage])
+            terminal.press(CTRL_C)
+            assert terminal.wait() == 130
+            assert terminal.echoes
+            assert "Traceback" not in terminal.text
+
+        assert (home / "config.toml").read_text() == BEFORE
+        assert [file.name for file in home.iterdir() if file.name.startswith("config")] == ["config.toml"]
+
+
+def test_ctrl_c_at_the_last_question_changes_nothing(home: Path, thread: SetupThread) -> None:
+    with start(home, thread.subject, "--set", f"token={TOKEN}") as terminal:
+        terminal.see("Waiting up to")
+        thread.call(thread.subject.say())
+        terminal.see("Is that you?")
+        terminal.press(CTRL_C)
+        assert terminal.wait() == 130
+
+    assert (home / "config.toml").read_text() == BEFORE
+
+
+def test_a_stranger_who_writes_first_gets_no_access(home: Path, thread: SetupThread) -> None:
+    with start(home, thread.subject, "--set", f"token={TOKEN}") as terminal:
         terminal.see("Waiting up to 5 minutes")
-        telegram.say("I am not you")
+        thread.call(thread.subject.say())
         terminal.see("Is that you?")
         terminal.say("n")
         terminal.see("Nobody may talk to the agent yet.")
@@ -96,11 +121,33 @@ def test_a_stranger_who_writes_first_gets_no_access(home: Path, telegram: Telegr
     assert "allow" not in tomllib.loads((home / "config.toml").read_text())["gateway"]["telegram"]
 
 
-def test_a_wrong_token_changes_nothing(home: Path, telegram: TelegramThread) -> None:
-    with start(home, telegram, "--set", "token=123:wrong") as terminal:
-        terminal.see("token: Telegram rejects it")
-        assert terminal.wait() == 2
+@pytest.mark.parametrize("thread", ["matrix"], indirect=True)
+def test_silly_answers_are_asked_again_or_explained(home: Path, thread: SetupThread) -> None:
+    subject = thread.subject
+    with start(home, subject) as terminal:
+        terminal.see("The homeserver's URL:")
+        terminal.say("")
+        terminal.see("The homeserver's URL:", times=2)
+        terminal.say(f'127.0.0.1:{free_port()}/\\ "x"')
+        terminal.see("such as @holdfast:example.org:")
+        terminal.say("'; drop table users")
+        terminal.see("The bot's password:")
+        terminal.say("ü\t\\")
+        assert terminal.wait() != 0
+        assert "Traceback" not in terminal.text
+        assert "homeserver" in terminal.text
 
+    assert (home / "config.toml").read_text() == BEFORE
+
+
+def test_a_server_that_is_away_is_named(holdfast: Holdfast, home: Path) -> None:
+    ran = holdfast(
+        "gateway", "setup", "telegram", "--set", f"token={TOKEN}", "--set", f"api_url=http://127.0.0.1:{free_port()}"
+    )
+
+    assert ran.code != 0
+    assert "Telegram does not answer" in ran.err
+    assert TOKEN not in ran.err + ran.out
     assert not (home / "config.toml").exists()
 
 
@@ -111,16 +158,25 @@ def test_what_setup_does_not_know_is_refused(holdfast: Holdfast, home: Path) -> 
     assert "unknown" not in holdfast("gateway", "setup", "--help").err
     assert holdfast("gateway", "setup", "fax").code == 2
     assert "expected one of" in holdfast("gateway", "setup", "discord", "--set", "tokn=x").err
+    assert "expected a list" in holdfast("gateway", "setup", "discord", "--set", "allow=[1").err
     existing = holdfast("gateway", "setup", "telegram", "--set", "token=1:x")
     assert "[gateway.telegram] exists" in existing.err
     missing = holdfast("gateway", "setup", "discord")
     assert "give it with --set token=" in missing.err
+    other = holdfast("gateway", "setup", "matrix", "--set", "homeserver=http://x", "--set", "token=t")
+    assert "user is missing" in other.err, "a token stands for the password"
 
 
-def test_doctor_reports_what_a_platform_lacks(holdfast: Holdfast, home: Path) -> None:
+def test_doctor_reports_what_a_platform_lacks(holdfast: Holdfast, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home.mkdir(mode=0o700)
-    (home / "config.toml").write_text('[gateway.telegram]\ntokn = "1:x"\n[gateway.fax]\nnumber = "1"\n')
+    (home / "config.toml").write_text(
+        '[gateway.telegram]\ntokn = "1:x"\n[gateway.fax]\nnumber = "1"\n'
+        '[gateway.matrix]\nhomeserver = "http://x"\nuser = "@a:x"\ntoken = "t"\n'
+        '[gateway.open]\nkind = "matrix"\nhomeserver = "http://x"\nuser = "@a:x"\ntoken = "t"\nencryption = false\n'
+    )
     (home / "config.toml").chmod(0o600)
+    complete = "\n".join(holdfast("doctor", "--json").json["problems"])
+    monkeypatch.setattr("nio.crypto.ENCRYPTION_ENABLED", False)  # as without the libraries of the extra
     ran = holdfast("doctor", "--json")
 
     assert ran.code == 1
@@ -128,3 +184,6 @@ def test_doctor_reports_what_a_platform_lacks(holdfast: Holdfast, home: Path) ->
     assert "[gateway.telegram] unknown setting tokn" in problems
     assert "[gateway.telegram] needs token" in problems
     assert "[gateway.fax] unknown platform 'fax'" in problems
+    assert "[gateway.matrix] cannot read encrypted rooms; run: " in problems
+    assert "[gateway.open]" not in problems
+    assert "encrypted rooms" not in complete

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from holdfast.clock import SystemClock
 from holdfast.gateway import setup as first_contact
 from holdfast.gateway.platforms import registry
 from holdfast.gateway.port import PLATFORMS, Incoming, PlatformOptions
-from holdfast.gateway.recipes import RECIPES, PlatformRecipe, RecipeField
+from holdfast.gateway.recipes import RECIPES, PlatformRecipe, RecipeField, is_given
 from holdfast.installation import command_to_add
 from holdfast.model.errors import Invalid, Unsupported
 from holdfast.model.sanitize import visible
@@ -58,7 +59,8 @@ def setup(*, platform: str, name: str | None, given: tuple[str, ...], minutes: f
     _require_library(platform)
     values = _parse_given(given, recipe)
     _explain(recipe)
-    values |= {field.name: _ask(field) for field in recipe.fields if field.name not in values}
+    wanted = [field for field in recipe.fields if not is_given(field.name, values)]
+    values |= {field.name: _ask(field) for field in wanted}
     table: dict[str, object] = {key: value for key, value in values.items() if value}
     options = PlatformOptions(name, dict(table), settings.home / PLATFORMS / name)
     trial = asyncio.run(_try(recipe, options, minutes * 60))
@@ -86,8 +88,20 @@ def _parse_given(given: tuple[str, ...], recipe: PlatformRecipe) -> dict[str, ob
         key, sign, value = one.partition("=")
         if not sign or key not in recipe.settings:
             raise click.UsageError(f"--set {key}: expected one of {', '.join(sorted(recipe.settings))}, as KEY=VALUE")
-        values[key] = int(value) if value.isdecimal() and key.endswith(("_port", "_mb")) else value
+        values[key] = _parse_value(key, value)
     return values
+
+
+def _parse_value(key: str, text: str) -> object:
+    """A number, `true` or `false`, a list such as `["a", "b"]`, or else the text itself: many ids consist of digits."""
+    if text.isdecimal() and key.endswith(("_port", "_mb", "_seconds")):
+        return int(text)
+    if text not in ("true", "false") and not text.startswith("["):
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError as e:
+        raise click.UsageError(f'--set {key}: expected a list such as ["a", "b"]') from e
 
 
 def _explain(recipe: PlatformRecipe) -> None:

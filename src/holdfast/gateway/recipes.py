@@ -164,7 +164,7 @@ def find_problems(name: str, table: Mapping[str, object]) -> list[str]:
     if recipe is None:
         return [f"[gateway.{name}] unknown platform {kind!r}; known: {', '.join(RECIPES)}"]
     unknown = [key for key in table if key not in recipe.settings]
-    missing = [field.name for field in recipe.fields if field.name not in table and not _is_replaced(field.name, table)]
+    missing = [field.name for field in recipe.fields if not is_given(field.name, table)]
     return [
         *(
             f"[gateway.{name}] unknown setting {key}; known settings: {', '.join(sorted(recipe.settings))}"
@@ -174,6 +174,6 @@ def find_problems(name: str, table: Mapping[str, object]) -> list[str]:
     ]
 
 
-def _is_replaced(missing: str, table: Mapping[str, object]) -> bool:
-    """Whether another setting stands for a missing one."""
-    return any(other in table for other in REPLACEMENTS.get(missing, ()))
+def is_given(name: str, table: Mapping[str, object]) -> bool:
+    """Whether a setting or one that stands for it is there."""
+    return any(one in table for one in (name, *REPLACEMENTS.get(name, ())))
