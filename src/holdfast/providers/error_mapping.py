@@ -1,6 +1,7 @@
 """Maps the error responses of providers to our errors. One table for all: compatible servers mix the vendors' wordings."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -148,9 +149,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """The server's retry-after in seconds. A date is compared with the server's own clock."""
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         try:
-            return max(0.0, float(headers[name]) / unit)
+            seconds = float(headers[name]) / unit
         except (KeyError, ValueError):
             continue
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     try:
         wait = parsedate_to_datetime(headers["retry-after"]) - parsedate_to_datetime(headers["date"])
     except (KeyError, ValueError, TypeError):
