@@ -29,6 +29,13 @@ TOTAL_SECONDS = 60.0
 """How long a whole download may take, redirects included."""
 PORTS = {"http": 80, "https": 443}
 REDIRECTS = (301, 302, 303, 307, 308)
+NOT_PUBLIC = tuple(
+    map(
+        ipaddress.ip_network,
+        ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20", "5f00::/16", "100:0:0:1::/64"),
+    )
+)
+"""Ranges for special use that releases of Python count as public: https://www.iana.org/assignments/iana-ipv6-special-registry"""
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -76,7 +83,7 @@ def is_loopback(host: str) -> bool:
 
 def _is_routable(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     closed = address.is_multicast or address.is_reserved or address.is_unspecified or address.is_link_local
-    return address.is_global and not closed
+    return address.is_global and not closed and not any(address in network for network in NOT_PUBLIC)
 
 
 class FetchedContent(msgspec.Struct, frozen=True):

@@ -248,7 +248,9 @@ async def set_up(
             yield item
 
     def prepare(session: Session, opened: Event) -> TurnSettings:
-        asking = ModelCallSettings(model, "Be brief.", recorded, step_seconds, meter, limits is not None)
+        asking = ModelCallSettings(
+            model, "Be brief.", recorded, step_seconds, meter, limits is not None, approval_seconds is None
+        )
         link = delegation_of(session, opened)
         tools = toolbox if link.tools is None else toolbox.only(link.tools)
         may_delegate = None if delegation is None else delegating(tools, delegation, folder)

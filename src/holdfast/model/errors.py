@@ -107,6 +107,11 @@ class Corrupt(HoldfastError):
 class BudgetExceeded(HoldfastError):
     code = "budget_exceeded"
 
+    def __init__(self, message: str, *, can_be_raised: bool = False) -> None:
+        super().__init__(message)
+        self.can_be_raised = can_be_raised
+        """Whether it is the limit of a session, which a person may raise for that session."""
+
 
 class PriceUnknown(BudgetExceeded):
     code = "price_unknown"

@@ -34,7 +34,7 @@ from holdfast.engine.turn.loop import TurnSettings
 from holdfast.engine.turn.model_call import ModelCallSettings
 from holdfast.model.delegation import delegation_of
 from holdfast.model.errors import Unavailable
-from holdfast.model.event import Event
+from holdfast.model.event import Delegation, Event
 from holdfast.model.framework.item import CHANNEL
 from holdfast.model.ids import WORKER, Ids
 from holdfast.model.price import Price, to_nano
@@ -58,7 +58,7 @@ from holdfast.tools.backends.container import ContainerBackend
 from holdfast.tools.file_restorer import FileRestorer
 from holdfast.tools.toolbox import Toolbox
 from holdfast.wiring.instructions import InstructedSession, SessionInstructions, with_skills
-from holdfast.wiring.tools import SessionTools, open_tools, session_terminal, tool_call_settings
+from holdfast.wiring.tools import ATTENDED_SOURCES, SessionTools, open_tools, session_terminal, tool_call_settings
 
 SessionToolbox = Callable[[str, Toolbox], Toolbox]
 """Returns the tools of a session, by its id, given those of all sessions."""
@@ -303,7 +303,15 @@ def _prepare_turns(
             window=window,
         )
         return TurnSettings(
-            ModelCallSettings(model, system, models.ask, settings.agent.step_seconds, meter, meter.limits.are_set),
+            ModelCallSettings(
+                model,
+                system,
+                models.ask,
+                settings.agent.step_seconds,
+                meter,
+                meter.limits.are_set,
+                attended and settings.agent.approvals != "deny" and _is_operators(session, link),
+            ),
             tool_calls,
             min(link.max_steps or settings.agent.max_steps, settings.agent.max_steps),
             settings.agent.turn_seconds,
@@ -313,6 +321,11 @@ def _prepare_turns(
         )
 
     return prepare
+
+
+def _is_operators(session: Session, link: Delegation) -> bool:
+    """Return whether the operator works in the session, or in the one that delegated to it: not the user of a platform."""
+    return (link.root_source or session.summary.source) not in ATTENDED_SOURCES
 
 
 def _zone_for_dates(name: str, tz: str) -> tzinfo | None:

@@ -9,11 +9,14 @@ import pytest
 
 from holdfast.engine.spending.meter import SpendingLimits
 from holdfast.engine.spending.report import raise_session_limit, report_session
-from holdfast.model.event import ModelSaid, TurnEnded, Usage
+from holdfast.model.answer import Answer
+from holdfast.model.event import BudgetRaised, ModelSaid, TurnEnded, Usage, UserSaid
 from holdfast.model.message import Text
 from holdfast.model.price import NANO, Price
 from holdfast.model.provider import Delta, ModelReply, ModelRequest, TextDelta
-from holdfast.store.repos import workers
+from holdfast.store.database import Transaction
+from holdfast.store.repos import approvals, workers
+from holdfast.store.repos.approvals import Approval
 from holdfast.store.sqlite.driver import open_sqlite
 from tests.engine.stage import Stage, set_up
 from tests.fakes.crashing import Crash, CrashingDatabase
@@ -119,3 +122,119 @@ async def test_promise_31_a_crash_at_any_commit_loses_no_spending(
     assert await nano_spent(stage, session_id) == 2 * NANO
     await stage.engine.close()
     await stage.database.close()
+
+
+async def asked(stage: Stage, session_id: str) -> Approval:
+    """The open question of the session."""
+    async for _ in stage.database.listen(session_id):
+        found = await stage.questions(session_id)
+        if found:
+            return found[0]
+    raise AssertionError("the store was closed")
+
+
+async def test_promise_31_where_the_operator_is_the_session_asks_before_it_stops(tmp_path: Path) -> None:
+    model = DearModel()
+    stage = await stage_of(tmp_path, model, approval_seconds=None)
+    session = await stage.session()
+    for _ in range(2):
+        await stage.play(session.id, "Hello")
+
+    turn = asyncio.create_task(stage.play(session.id, "Once more"))
+    question = await asked(stage, session.id)
+    assert (
+        "The budget of this session is used up: $2.00 of $2.00 is spent. May it spend $2.00 more?" in question.question
+    )
+    assert model.calls == 2
+    await stage.engine.answer(question.call_key, Answer(allowed=True), by="ann")
+    events = await turn
+
+    assert isinstance(events[-1], TurnEnded) and events[-1].outcome == "done"
+    assert [(e.amount, e.by) for e in await stage.log(session.id) if isinstance(e, BudgetRaised)] == [(2.0, "ann")]
+    await stage.play(session.id, "Of the raised budget")
+    turn = asyncio.create_task(stage.play(session.id, "Too much"))
+    question = await asked(stage, session.id)
+    await stage.engine.answer(question.call_key, Answer(allowed=False), by="ann")
+    ended = (await turn)[-1]
+    assert isinstance(ended, TurnEnded)
+    assert (ended.outcome, ended.code, model.calls) == ("failed", "budget_exceeded", 4)
+    assert await stage.questions(session.id) == []
+    await stage.database.close()
+
+
+async def test_the_limit_of_a_day_is_not_asked_about(tmp_path: Path) -> None:
+    limits = SpendingLimits(day=NANO, reply_tokens=1)
+    stage = await stage_of(tmp_path, DearModel(), limits=limits, approval_seconds=None)
+    session = await stage.session()
+    await stage.play(session.id, "Hello")
+
+    ended = (await stage.play(session.id, "Once more"))[-1]
+
+    assert isinstance(ended, TurnEnded)
+    assert (ended.outcome, ended.code) == ("failed", "budget_exceeded")
+    await stage.database.close()
+
+
+async def test_stopping_the_turn_withdraws_the_question_about_its_budget(tmp_path: Path) -> None:
+    stage = await stage_of(tmp_path, DearModel(), approval_seconds=None)
+    session = await stage.session()
+    for _ in range(2):
+        await stage.play(session.id, "Hello")
+    turn = asyncio.create_task(stage.play(session.id, "Once more"))
+    await asked(stage, session.id)
+
+    await stage.engine.interrupt(session.id)
+    ended = (await turn)[-1]
+
+    assert isinstance(ended, TurnEnded) and ended.outcome == "interrupted"
+    assert await stage.questions(session.id) == []
+    await stage.database.close()
+
+
+@pytest.mark.parametrize("answers_first", [True, False])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", range(1, 4))
+async def test_promise_31_one_answer_raises_the_budget_once_whoever_dies(
+    tmp_path: Path, nth: int, when: Literal["before", "after"], *, answers_first: bool
+) -> None:
+    """The worker dies when it asks, when it raises the budget, or when it reserves the call."""
+    model = DearModel()
+    inner = await open_sqlite(tmp_path / "holdfast.db")
+    first = await stage_of(tmp_path, model, database=inner, approval_seconds=None)
+    session = await first.session()
+    for _ in range(2):
+        await first.play(session.id, "Hello")
+    dying = CrashingDatabase(inner, nth + 1, when)  # the first commit begins the turn
+    object.__setattr__(first.engine.services, "database", dying)
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    turn = asyncio.create_task(first.play(session.id, "Once more"))
+    while not (dying.dead or turn.done() or (open_now := await first.questions(session.id))):
+        await asyncio.sleep(0.005)
+    if answers_first and not dying.dead and not turn.done():
+        await inner.write(answer_question, open_now[0].call_key)
+        while not (dying.dead or turn.done()):
+            await asyncio.sleep(0.005)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.wait({turn})
+    await inner.close()
+
+    database = await open_sqlite(tmp_path / "holdfast.db")
+    second = await stage_of(tmp_path, model, database=database, approval_seconds=None)
+    await database.write(workers.mark_dead, first.worker_id, "killed", at=1)
+    await second.janitor().sweep()
+    while not isinstance((await second.log(session.id))[-1], TurnEnded):
+        for question in await second.questions(session.id):
+            await second.engine.answer(question.call_key, Answer(allowed=True), by="ann")
+        await asyncio.sleep(0.005)
+    await second.engine.settled()
+
+    log = await second.log(session.id)
+    said = [event for event in log if isinstance(event, UserSaid)]
+    raised = [event.amount for event in log if isinstance(event, BudgetRaised)]
+    assert raised == [2.0] * (len(said) - 2), "once, if the message was acknowledged"
+    await database.close()
+
+
+def answer_question(tx: Transaction, call_key: tuple[str, str, str]) -> None:
+    approvals.answer(tx, *call_key, answer=Answer(allowed=True), by="ann", at=1)

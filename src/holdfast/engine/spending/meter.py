@@ -123,7 +123,7 @@ class Meter:
             spent = budget.get_spent(tx, name, call)
             decision = decide(limit, spent, call.amount)
             if decision == "stop":
-                raise BudgetExceeded(_refusal(name, limit, spent.spent, call))
+                raise BudgetExceeded(_refusal(name, limit, spent.spent, call), can_be_raised=name == "session")
             if decision == "wait":
                 return False
         budget.reserve(tx, call)

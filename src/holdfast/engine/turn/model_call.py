@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.engine.spending.meter import Meter
 from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.engine.turn.budget_question import may_continue
 from holdfast.engine.turn.refused_input import blames_input, refused_input
 from holdfast.model.entry import Entry
 from holdfast.model.errors import BadReply, BudgetExceeded, ContextTooLong, HoldfastError, ProviderFailed, Unreachable
@@ -48,6 +49,8 @@ class ModelCallSettings(msgspec.Struct, frozen=True):
     """Checks and records calls; None if there are neither budgets nor records."""
     has_limits: bool = False
     """Whether there is a budget."""
+    can_ask: bool = False
+    """Whether the operator is there to be asked whether the budget of the session is raised."""
 
 
 async def call_model(active: ActiveSession, settings: ModelCallSettings, request: ModelRequest) -> None:
@@ -60,6 +63,8 @@ async def call_model(active: ActiveSession, settings: ModelCallSettings, request
     try:
         reservation = await _reserve(active, settings, request)
     except BudgetExceeded as e:
+        if settings.can_ask and settings.meter is not None and await may_continue(active, settings.meter, e):
+            return  # the next step is the same call
         usage = spent(active.entries, _turn_id(active))
         ended = TurnEnded(turn_id=_turn_id(active), outcome="failed", reason=str(e), code=e.code, usage=usage)
         await active.end_turn([ended])

@@ -1,0 +1,62 @@
+"""Asks the operator whether a session may spend more, when its budget is used up in the middle of its work.
+
+The question is committed before it is shown, under a name made of what the session had been allowed until then. So a
+worker that continues the turn finds the same question, open or answered, and one answer raises the budget once.
+"""
+
+from holdfast.engine.spending.meter import Meter
+from holdfast.engine.turn import approval
+from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.model.approval import Proposal, describe
+from holdfast.model.delegation import delegation_of
+from holdfast.model.errors import BudgetExceeded
+from holdfast.model.event import ApprovalAsked, BudgetRaised
+from holdfast.model.price import NANO, format_money
+from holdfast.store.database import Transaction
+from holdfast.store.repos import approvals
+from holdfast.store.spending import budget
+
+ASKED = "budget-"
+"""The beginning of the name of a question, in place of the id of a call."""
+
+
+async def may_continue(active: ActiveSession, meter: Meter, exceeded: BudgetExceeded) -> bool:
+    """Ask whether the session may spend its limit once more, and raise the limit if so. Waits for the answer."""
+    amount = meter.limits.session
+    if not exceeded.can_be_raised or not amount or active.turn.id is None:
+        return False
+    database, clock = active.services.database, active.services.clock
+    raised = await database.read(budget.get_raise, active.id)
+    place = (active.id, active.turn.id, f"{ASKED}{raised}")
+    if await database.read(approvals.get, *place) is None:
+        facts = str(exceeded).partition(". ")[0].removeprefix("the ")
+        await _put(active, place, f"The {facts}. May it spend {format_money(amount)} more?")
+    if not await approval.wait(active, place, None):
+        return False
+    answer = await database.read(approvals.get_answer, *place)
+    event = BudgetRaised(amount=amount / NANO, by="" if answer is None else answer.by)
+
+    def work(tx: Transaction) -> None:
+        if budget.get_raise(tx, active.id) == raised:
+            budget.raise_limit(tx, active.id, event, at=clock.now())
+
+    await database.write(work)
+    return True
+
+
+async def _put(active: ActiveSession, place: tuple[str, str, str], message: str) -> None:
+    """Commit the question; a child's is shown where the user of its parent is."""
+    _, turn_id, name = place
+    at, link = active.services.clock.now(), delegation_of(active.session, active.opened)
+    proposal = Proposal(
+        tool="holdfast",
+        kind="elicitation",
+        message=message,
+        requester=approval.requester_of(active, turn_id),
+        parent_id=link.parent_id,
+        root_id=link.root_id,
+    )
+    question = describe(proposal, active.id)
+    question_id = approvals.derive_id(*place, at=at)
+    asked = ApprovalAsked(turn_id=turn_id, call_id=name, question=question, question_id=question_id, proposal=proposal)
+    await active.commit([asked], lambda tx: approvals.ask(tx, *place, question, at=at, proposal=proposal))
