@@ -110,8 +110,8 @@ async def test_long_states_and_histories_are_read_from_the_newest_items(each_url
     assert (await get(again)).state == {**session.state, "app:n": "last"}
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-async def test_what_is_not_json_is_refused_by_name_and_nothing_is_saved(url: str, bad: float) -> None:
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), "\ud800"])
+async def test_what_is_not_json_is_refused_by_name_and_nothing_is_saved(url: str, bad: Any) -> None:
     service = HoldfastSessionService(url)
     session = await service.create_session(**WHO)
 

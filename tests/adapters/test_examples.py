@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.clients, pytest
 EXAMPLES = {
     "OpenAI Agents SDK": (ANSWER, "openai-agents:chat-1"),
     "LangGraph": ("You sent 1 messages.", "langgraph:chat-1"),
+    "Long-term memory": ("I like rain.", "langgraph-store:memories/bo"),
     "Google ADK": (ANSWER, "adk:notes/bo/chat-1"),
     "Pydantic AI": (ANSWER, "pydantic-ai:chat-1"),
 }
@@ -31,7 +32,7 @@ def run(command: list[str], env: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("heading", EXAMPLES)
 def test_an_example_prints_an_answer_and_leaves_its_session(heading: str, tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "adapters.md").read_text("utf-8").partition(f"\n## {heading}\n")[2]
+    text = (ROOT / "docs" / "adapters.md").read_text("utf-8").partition(f"# {heading}\n")[2]
     code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
     printed, ref = EXAMPLES[heading]
     example = tmp_path / "example.py"
@@ -39,5 +40,5 @@ def test_an_example_prints_an_answer_and_leaves_its_session(heading: str, tmp_pa
     with running() as variables:
         env = {**variables, "HOLDFAST_HOME": str(tmp_path / "home")}
         assert run([str(example)], env) == printed + "\n"
-        assert printed in run(["-m", "holdfast", "sessions", "show", ref], env)
+        assert printed in run(["-m", "holdfast", "sessions", "export", ref], env)
         run(["-m", "holdfast", "sessions", "verify"], env)

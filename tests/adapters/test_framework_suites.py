@@ -12,7 +12,7 @@ from tests.crash.programs import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
 
-OPENAI_SUITE = ROOT / "build" / "suites" / "openai_agents-0.24.0"
+SUITES = ROOT / "build" / "suites"
 PROGRAMS = Path(__file__).parent / "programs"
 OF_SQLITE = (
     "close_closes_worker_thread_connections",
@@ -31,19 +31,32 @@ OF_SQLITE = (
 """Tests of SQLiteSession's own connections, locks and tables."""
 
 
-def test_the_session_tests_of_openai_agents_pass(tmp_path: Path) -> None:
-    assert OPENAI_SUITE.is_dir(), "scripts/client-packages downloads it"
-    files = ["tests/memory/test_session.py", "tests/memory/test_session_limit.py"]
-    chosen = ["-k", " and ".join(f"not {name}" for name in OF_SQLITE)]
-    options = ["-p", "openai_suite_plugin", "-p", "no:randomly", "-p", "no:langsmith_plugin", "-q"]
+def run(suite: Path, plugin: str, words: list[str], home: Path) -> str:
+    """The output of the suite, run in its own directory with our plugin, after it has passed."""
+    assert suite.is_dir(), "scripts/client-packages downloads it"
+    options = ["-p", plugin, "-p", "no:randomly", "-p", "no:langsmith_plugin", "-q"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *chosen, *files],
-        cwd=OPENAI_SUITE,
-        env={"PATH": os.environ["PATH"], "HOLDFAST_HOME": str(tmp_path), "PYTHONPATH": str(PROGRAMS)},
+        [sys.executable, "-m", "pytest", *options, *words],
+        cwd=suite,
+        env={"PATH": os.environ["PATH"], "HOLDFAST_HOME": str(home), "PYTHONPATH": f"{PROGRAMS}:{SUITES / 'plugins'}"},
         capture_output=True,
         text=True,
         check=False,
     )
-
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert re.search(r"\b53 passed", done.stdout), done.stdout[-500:]
+    return done.stdout
+
+
+def test_the_session_tests_of_openai_agents_pass(tmp_path: Path) -> None:
+    files = ["tests/memory/test_session.py", "tests/memory/test_session_limit.py"]
+    chosen = ["-k", " and ".join(f"not {name}" for name in OF_SQLITE)]
+    output = run(SUITES / "openai_agents-0.24.0", "openai_suite_plugin", [*chosen, *files], tmp_path)
+
+    assert re.search(r"\b53 passed", output), output[-500:]
+
+
+def test_the_store_tests_of_langgraph_pass(tmp_path: Path) -> None:
+    words = ["-p", "pytest_mock", "-o", "asyncio_mode=auto", "tests/test_store.py"]
+    output = run(SUITES / "langgraph_checkpoint-4.3.2", "langgraph_suite_plugin", words, tmp_path)
+
+    assert re.search(r"\b117 passed", output), output[-500:]

@@ -229,9 +229,9 @@ def _dump(value: Event | EventActions) -> dict[str, Any]:
     """The fields as JSON. ADK would store NaN and infinity as null; they are refused instead. Raises Invalid."""
     try:
         FINITE.encode(value.model_dump(exclude_none=True))
+        dumped: dict[str, Any] = value.model_dump(mode="json", exclude_none=True)
     except (ValueError, RecursionError) as e:
         raise Invalid(f"an item of {ADAPTER} is not JSON and was not saved: {e}") from e
-    dumped: dict[str, Any] = value.model_dump(mode="json", exclude_none=True)
     return dumped
 
 
