@@ -43,7 +43,7 @@ except ImportError as e:
 
 DELETED = Trashed(reason="deleted by its framework")
 STALE = "session {} has changed in the store since it was read; nothing was written. Get it again"
-FINITE = json.JSONEncoder(allow_nan=False, skipkeys=True, default=lambda _: None)
+FINITE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, skipkeys=True, default=lambda _: None)
 Pooled = PooledSession[SessionFold]
 
 
@@ -226,9 +226,9 @@ class HoldfastSessionService(BaseSessionService):
 
 
 def _dump(value: Event | EventActions) -> dict[str, Any]:
-    """The fields as JSON. ADK would store NaN and infinity as null; they are refused instead. Raises Invalid."""
+    """The fields as JSON. ADK would store NaN and infinity as null; they are refused, as is half a surrogate pair. Raises Invalid."""
     try:
-        FINITE.encode(value.model_dump(exclude_none=True))
+        FINITE.encode(value.model_dump(exclude_none=True)).encode("utf-8")
         dumped: dict[str, Any] = value.model_dump(mode="json", exclude_none=True)
     except (ValueError, RecursionError) as e:
         raise Invalid(f"an item of {ADAPTER} is not JSON and was not saved: {e}") from e

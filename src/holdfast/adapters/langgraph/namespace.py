@@ -39,7 +39,7 @@ class StoredChange(msgspec.Struct, frozen=True):
     touched: list[str] = []
 
 
-class Entry(msgspec.Struct):
+class StoredValue(msgspec.Struct):
     """A key with its value."""
 
     key: str
@@ -62,7 +62,7 @@ class NamespaceFold(LogFold):
 
     def __init__(self) -> None:
         super().__init__()
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, StoredValue] = {}
 
     def clear(self) -> None:
         self.entries.clear()
@@ -80,7 +80,9 @@ class NamespaceFold(LogFold):
         before = self.entries.get(change.key)
         created = change.at if before is None else before.created_at
         vectors = [unpack_vector(one) for one in change.vectors]
-        self.entries[change.key] = Entry(change.key, change.value, created, change.at, change.at, change.ttl, vectors)
+        self.entries[change.key] = StoredValue(
+            change.key, change.value, created, change.at, change.at, change.ttl, vectors
+        )
 
 
 def put_item(key: str, value: Mapping[str, Any], vectors: Sequence[Vector], *, ttl: float | None, at: int) -> ItemAdded:

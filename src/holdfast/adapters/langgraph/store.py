@@ -15,7 +15,7 @@ from holdfast.adapters.langgraph.namespace import (
     ADAPTER,
     PREFIX,
     ROOT,
-    Entry,
+    StoredValue,
     Namespace,
     NamespaceFold,
     Vector,
@@ -57,7 +57,7 @@ OPENED = SessionOpened(source="library", channel=channel_of(ADAPTER, ROOT), titl
 EMPTIED = Trashed(reason="its last item was deleted")
 
 
-class Batch(msgspec.Struct):
+class StoreBatch(msgspec.Struct):
     """Operations, of which only the last put of a key counts, with the vectors of their texts once those are known."""
 
     ops: list[Any]
@@ -131,8 +131,8 @@ class HoldfastStore(BaseStore):
             await settle(self._write(changes))
         return results
 
-    def _prepare(self, ops: Iterable[Any]) -> Batch:
-        batch = Batch(list(ops), {}, {}, [])
+    def _prepare(self, ops: Iterable[Any]) -> StoreBatch:
+        batch = StoreBatch(list(ops), {}, {}, [])
         for op in batch.ops:
             if isinstance(op, PutOp):
                 batch.puts[op.namespace, op.key] = op
@@ -152,7 +152,7 @@ class HoldfastStore(BaseStore):
             text for path in paths for text in get_text_at_path(op.value, "$" if path == "$" else tokenize_path(path))
         ]
 
-    def _read(self, batch: Batch) -> "Future[tuple[list[Any], Touched]]":
+    def _read(self, batch: StoreBatch) -> "Future[tuple[list[Any], Touched]]":
         """The results of all operations, and which items a read keeps alive."""
         if len(batch.puts) == len(batch.ops):
             nothing: Future[tuple[list[Any], Touched]] = Future()
@@ -161,7 +161,7 @@ class HoldfastStore(BaseStore):
         store = self._namespaces.store
         return store.database.submit_read(self._read_all, batch, store.app.clock.now())
 
-    def _read_all(self, tx: Transaction, batch: Batch, at: int) -> "tuple[list[Any], Touched]":
+    def _read_all(self, tx: Transaction, batch: StoreBatch, at: int) -> "tuple[list[Any], Touched]":
         touched: Touched = defaultdict(list)
         results: list[Any] = []
         for op in batch.ops:
@@ -177,20 +177,20 @@ class HoldfastStore(BaseStore):
                 results.append(_results(op, found))
         return results, {namespace: keys for namespace, keys in touched.items() if keys}
 
-    def _get(self, tx: Transaction, op: Any, at: int) -> "list[FoundEntry]":
+    def _get(self, tx: Transaction, op: Any, at: int) -> "list[FoundValue]":
         with self._entries(tx, op.namespace) as entries:
             entry = entries.get(op.key)
-        return [FoundEntry(op.namespace, entry)] if entry is not None and entry.is_live(at) else []
+        return [FoundValue(op.namespace, entry)] if entry is not None and entry.is_live(at) else []
 
-    def _search(self, tx: Transaction, op: Any, batch: Batch, at: int) -> "list[FoundEntry]":
+    def _search(self, tx: Transaction, op: Any, batch: StoreBatch, at: int) -> "list[FoundValue]":
         """The items nearest to the query first, then those without vectors; without a query or an index, the newest first."""
         prefix, wanted = tuple(op.namespace_prefix), op.filter or {}
-        found: list[FoundEntry] = []
+        found: list[FoundValue] = []
         for namespace in _namespaces(tx):
             if namespace[: len(prefix)] == prefix:
                 with self._entries(tx, namespace) as entries:
                     live = [one for one in entries.values() if one.is_live(at)]
-                found += [FoundEntry(namespace, one) for one in live if is_found(one.value, wanted)]
+                found += [FoundValue(namespace, one) for one in live if is_found(one.value, wanted)]
         found.sort(key=lambda one: one.entry.updated_at, reverse=True)
         if op.query and self._embeddings is not None:
             query = batch.query_vectors[op.query]
@@ -199,7 +199,7 @@ class HoldfastStore(BaseStore):
         return found[op.offset : op.offset + op.limit]
 
     @contextmanager
-    def _entries(self, tx: Transaction, namespace: Namespace) -> "Iterator[dict[str, Entry]]":
+    def _entries(self, tx: Transaction, namespace: Namespace) -> "Iterator[dict[str, StoredValue]]":
         session = find(tx, channel_of(ADAPTER, name_of(namespace)))
         if session is None:
             yield {}
@@ -208,7 +208,7 @@ class HoldfastStore(BaseStore):
             fold.catch_up(tx, session.id)
             yield fold.entries
 
-    def _changes(self, batch: Batch, touched: "Touched") -> list[NamespaceChange]:
+    def _changes(self, batch: StoreBatch, touched: "Touched") -> list[NamespaceChange]:
         """In the order of their names, so that processes lock them in the same order."""
         items: dict[Namespace, list[ItemAdded]] = defaultdict(list)
         store = self._namespaces.store
@@ -224,7 +224,7 @@ class HoldfastStore(BaseStore):
             for name in sorted(items)
         ]
 
-    def _item(self, batch: Batch, op: Any, at: int) -> ItemAdded:
+    def _item(self, batch: StoreBatch, op: Any, at: int) -> ItemAdded:
         vectors = [batch.vectors[text] for text in batch.texts.get((op.namespace, op.key), ())]
         return put_item(op.key, op.value, vectors, ttl=op.ttl, at=at)
 
@@ -256,9 +256,9 @@ class HoldfastStore(BaseStore):
             append_shared(tx, sessions.get(tx, session_id), [EMPTIED], at=at)
 
 
-class FoundEntry(msgspec.Struct, frozen=True):
+class FoundValue(msgspec.Struct, frozen=True):
     namespace: Namespace
-    entry: Entry
+    entry: StoredValue
     score: float | None = None
 
 
@@ -280,13 +280,13 @@ def _list_namespaces(tx: Transaction, op: Any) -> list[Namespace]:
     return sorted(found)[op.offset : op.offset + op.limit]
 
 
-def _results(op: Any, found: list[FoundEntry]) -> Any:
+def _results(op: Any, found: list[FoundValue]) -> Any:
     if isinstance(op, SearchOp):
         return [SearchItem(**_fields(one), score=one.score) for one in found]
     return Item(**_fields(found[0])) if found else None
 
 
-def _fields(one: FoundEntry) -> dict[str, Any]:
+def _fields(one: FoundValue) -> dict[str, Any]:
     return {
         "namespace": one.namespace,
         "key": one.entry.key,
