@@ -166,13 +166,15 @@ def test_a_search_hit_links_to_its_message(page: Page, server: Server) -> None:
     expect(page.locator(".item:target")).to_contain_text("hundred times")
 
 
-@pytest.mark.parametrize("state", ["running", "quarantined", "ended", "waiting", "interrupted"])
+@pytest.mark.parametrize("state", ["running", "quarantined", "ended", "waiting", "interrupted", "failed"])
 def test_the_list_can_be_filtered(page: Page, server: Server, state: str) -> None:
     page.goto(f"{server.url}/")
     page.locator(".chips label", has_text=LABELS[state].capitalize()).click()
 
     expect(page.locator(f".row:not(.s-{state})")).to_have_count(0)
-    expect(page.locator(".row").first if state != "interrupted" else page.locator(".empty")).to_be_visible()
+    expect(
+        page.locator(".row").first if state not in ("interrupted", "failed") else page.locator(".empty")
+    ).to_be_visible()
 
 
 def test_the_list_loads_more_on_scrolling(page: Page, server: Server) -> None:
@@ -249,6 +251,13 @@ def test_dead_letters_are_shown_and_retried(page: Page, server: Server) -> None:
     page.locator("#o-out-1").get_by_role("button", name="Retry").click()
 
     expect(page.locator("#o-out-1")).to_have_count(0)
+    page.locator("#l-in-1").get_by_role("button", name="Dismiss").click()
+    expect(page.locator("#l-in-1")).to_have_count(0)
+    [kept] = stock(server.home, lambda tx: inbox.get(tx, "in-1"))
+    assert kept.state == "dead" and kept.payload and kept.dismissed_at is not None
+    stock(server.home, lambda tx: inbox.replay(tx, kept, at=now()))
+    stock(server.home, lambda tx: inbox.mark_dead(tx, "in-1", "again"))
+    expect(page.locator("#l-in-1")).to_have_count(1)
     press(page, "Retry all", sure=True)
     expect(page.locator(".empty")).to_contain_text("No dead letters")
     assert page.evaluate("window.hit") is None

@@ -20,8 +20,9 @@ from holdfast.store.repos.inbox import InboundMessage
 from holdfast.store.repos.outbox import Delivery
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.store.database import Transaction
-    from holdfast.wiring.store import App
 
 LISTED = 50
 
@@ -186,19 +187,39 @@ def replay(*, ids: tuple[str, ...], everything: bool) -> None:
     if bool(ids) == everything:
         raise click.UsageError("give ids from 'holdfast gateway dead', or --all")
 
-    def work(tx: "Transaction", app: "App") -> list[str]:
-        at = app.clock.now()
-        every: list[InboundMessage | Delivery] = [*inbox.list_dead(tx, 2**31), *outbox.list_undelivered(tx, 2**31)]
-        chosen = every if everything else [_find(tx, one) for one in ids]
-        for one in chosen:
-            if isinstance(one, InboundMessage):
-                inbox.replay(tx, one, at=at)
-            else:
-                outbox.replay(tx, one, at=at)
-        return [one.id for one in chosen]
-
-    for one in context.write(work):
+    for one in context.write(lambda tx, app: _change(tx, ids, inbox.replay, outbox.replay, at=app.clock.now())):
         render.print_text(f"Queued {one} for retry")
+
+
+@gateway.command()
+@click.argument("ids", metavar="ID...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Dismiss everything that `holdfast gateway dead` lists.")
+def dismiss(*, ids: tuple[str, ...], everything: bool) -> None:
+    """Stop listing dead letters. They stay in the store, and can be retried by their ids."""
+    if bool(ids) == everything:
+        raise click.UsageError("give ids from 'holdfast gateway dead', or --all")
+
+    for one in context.write(lambda tx, app: _change(tx, ids, inbox.dismiss, outbox.dismiss, at=app.clock.now())):
+        render.print_text(f"Dismissed {one}; retry it with: holdfast gateway replay {one}")
+
+
+def _change(
+    tx: "Transaction",
+    ids: tuple[str, ...],
+    inbound: "Callable[..., None]",
+    outbound: "Callable[..., None]",
+    *,
+    at: int,
+) -> list[str]:
+    """Change the dead letters with these ids, or all that are listed; returns their ids."""
+    every: list[InboundMessage | Delivery] = [*inbox.list_dead(tx, 2**31), *outbox.list_undelivered(tx, 2**31)]
+    chosen = [_find(tx, one) for one in ids] if ids else every
+    for one in chosen:
+        if isinstance(one, InboundMessage):
+            inbound(tx, one, at=at)
+        else:
+            outbound(tx, one, at=at)
+    return [one.id for one in chosen]
 
 
 def _find(tx: "Transaction", ref: str) -> InboundMessage | Delivery:

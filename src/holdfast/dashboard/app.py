@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.dashboard import (
     actions,
+    bulk,
     gateways,
     health,
     live,
@@ -59,6 +60,8 @@ HEADERS = {
 }
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".woff2": "font/woff2", ".svg": "image/svg+xml"}
 MAX_FORM_BYTES = 2**20
+MAX_FIELDS = 600
+"""More than the sessions that can be selected in the list."""
 LOGIN_TARGETS = re.compile(r"/(\?.*|ui/(?!login\b|logout\b).*)?")
 """Where a login may redirect to: pages of the dashboard only."""
 
@@ -97,6 +100,7 @@ PUBLIC_ROUTES: list[tuple[str, Handler]] = [
 """Routes that need no login; the token of the link is the permission."""
 POST_ROUTES: list[tuple[str, Handler]] = [
     ("/ui/new", actions.start_session),
+    ("/ui/bulk", bulk.run_bulk),
     ("/ui/s/{id}/share", sharing.share),
     ("/ui/shares/revoke", sharing.revoke),
     ("/ui/s/{id}/{action:str}", actions.run_action),
@@ -105,6 +109,7 @@ POST_ROUTES: list[tuple[str, Handler]] = [
     ("/ui/gateways/pair", gateways.pair),
     ("/ui/gateways/unpair", gateways.unpair),
     ("/ui/dead/replay", gateways.replay),
+    ("/ui/dead/dismiss", gateways.dismiss),
     ("/ui/cron/add", schedules.add_schedule),
     ("/ui/cron/{id}/run", schedules.run_schedule),
     ("/ui/cron/{id}/remove", schedules.remove_schedule),
@@ -266,6 +271,6 @@ async def _read_form(request: Request) -> dict[str, str]:
         if len(body) > MAX_FORM_BYTES:
             raise Invalid(f"a form may have at most {MAX_FORM_BYTES:,} bytes")
     try:
-        return dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=100))
+        return dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except (UnicodeDecodeError, ValueError) as e:
         raise Invalid("malformed form") from e

@@ -44,4 +44,6 @@ def read_failure(tx: Transaction, session: Session) -> str:
     seq = turn_lookup.find_newest(tx, session.id, "turn_ended")
     newest = log.read(tx, session.id, first=seq, last=seq) if seq else []
     ended = newest[0].event if newest else None
-    return ended.reason or "failed" if isinstance(ended, TurnEnded) and ended.outcome == "failed" else ""
+    if not isinstance(ended, TurnEnded) or ended.outcome != "failed":
+        return ""
+    return "" if turn_lookup.find_newest(tx, session.id, "rewound") > seq else ended.reason or "failed"

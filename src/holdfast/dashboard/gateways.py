@@ -1,6 +1,7 @@
 """Pages about messaging platforms: connections, paired people, dead letters."""
 
 import json
+from collections.abc import Callable
 
 import msgspec
 from starlette.requests import Request
@@ -112,6 +113,18 @@ def _format_payload(message: InboundMessage) -> str:
 
 async def replay(request: Request) -> Response:
     """Retry one dead letter, or all that are listed."""
+    count = await _change(request, inbox.replay, outbox.replay)
+    return action_response(request, f"{count} queued for retry", "/ui/dead")
+
+
+async def dismiss(request: Request) -> Response:
+    """Stop listing one dead letter, or all that are listed."""
+    count = await _change(request, inbox.dismiss, outbox.dismiss)
+    return action_response(request, f"{count} dismissed; they stay in the store", "/ui/dead")
+
+
+async def _change(request: Request, inbound: Callable[..., None], outbound: Callable[..., None]) -> int:
+    """Change the dead letter that the form names, or all that are listed; returns how many. Raises NotFound if there is none."""
     context, ref = get_context(request), get_fields(request).get("id", "")
 
     def work(tx: Transaction) -> int:
@@ -122,12 +135,12 @@ async def replay(request: Request) -> Response:
         chosen = [one for one in every if ref in ("", one.id)]
         for one in chosen:
             if isinstance(one, InboundMessage):
-                inbox.replay(tx, one, at=context.now)
+                inbound(tx, one, at=context.now)
             else:
-                outbox.replay(tx, one, at=context.now)
+                outbound(tx, one, at=context.now)
         return len(chosen)
 
     count = await context.database.write(work)
     if not count:
         raise NotFound("this dead letter no longer exists")
-    return action_response(request, f"{count} queued for retry", "/ui/dead")
+    return count

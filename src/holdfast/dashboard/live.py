@@ -198,7 +198,10 @@ class PageUpdateRenderer:
             # Open pages of earlier versions expect this key.
             "deeds": _encodable(
                 templating.render_fragment(
-                    "actions.html", session=session, csrf="", actions=available_actions(session, details["failure"])
+                    "actions.html",
+                    session=session,
+                    csrf="",
+                    actions=available_actions(session, details["failure"], can_undo=details["can_undo"]),
                 )
             ),
             "state": session.state,

@@ -23,12 +23,12 @@ from holdfast.interop.pages.transcript import PageItem, PageTranscript
 from holdfast.interop.session_tree import TreeNode
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Invalid, NotFound
-from holdfast.model.event import ChildEnded, ModelSaid, ToolEnded, UserSaid
+from holdfast.model.event import ChildEnded, ModelSaid, Rewound, ToolEnded, UserSaid
 from holdfast.model.message import Text
 from holdfast.model.session import Session
 from holdfast.model.text import parse_decimal
 from holdfast.store.database import Transaction
-from holdfast.store.repos import approvals, input_queue, log, plans
+from holdfast.store.repos import approvals, input_queue, log, plans, turn_lookup
 from holdfast.store.repos import sessions as stored
 from holdfast.store.repos.input_queue import Input
 
@@ -60,7 +60,7 @@ async def show_session(request: Request) -> Response:
         items=items,
         links=session_links(session),
         trash=session.summary.trashed_at is not None,
-        actions=available_actions(session, details["failure"]),
+        actions=available_actions(session, details["failure"], can_undo=details["can_undo"]),
         **details,
     )
 
@@ -90,10 +90,23 @@ async def load_details(context: DashboardContext, session: Session) -> dict[str,
         "queued": await load_queue(context, session.id),
         "processes": processes,
         "failure": await context.database.read(read_failure, session),
+        "can_undo": await context.database.read(_can_undo, session),
         "plan": await context.database.read(plans.current, session.id),
         "children": await context.database.read(_read_children, session),
         "now": context.now,
     }
+
+
+def _can_undo(tx: Transaction, session: Session) -> bool:
+    """Whether a turn is left that no rewind has undone."""
+    if not session.summary.turn_count:
+        return False
+    rewound = turn_lookup.find_newest(tx, session.id, "rewound")
+    if rewound < turn_lookup.find_newest(tx, session.id, "turn_started"):
+        return True
+    event = log.read(tx, session.id, first=rewound, last=rewound)[0].event
+    first = turn_lookup.find_oldest(tx, session.id, "turn_started")
+    return isinstance(event, Rewound) and 0 < first <= event.to_seq
 
 
 def _read_children(tx: Transaction, session: Session) -> list[TreeNode]:
@@ -114,21 +127,22 @@ def _preview(item: Input) -> str:
     return " ".join(" ".join(part.text for part in parts if isinstance(part, Text)).split())
 
 
-def available_actions(session: Session, failure: str = "") -> list[str]:
+def available_actions(session: Session, failure: str = "", *, can_undo: bool = False) -> list[str]:
     """The actions that a session's state allows. Pure."""
     summary, state = session.summary, session.state
     if summary.trashed_at is not None:
         return ["restore"]
+    is_free = state not in ("running", "asking")
     available = {
         "resume": summary.open_turn is not None and state in ("interrupted", "ended"),
         "retry": bool(failure),
-        "undo": summary.turn_count > 0 and state not in ("running", "asking"),
-        "uncompact": summary.epoch > 0,
+        "undo": can_undo and is_free,
+        "uncompact": summary.epoch > 0 and is_free,
         "pin": not summary.pinned,
         "unpin": bool(summary.pinned),
-        "end": state not in ("ended", "running", "asking"),
+        "end": state != "ended" and is_free,
         "reopen": state in ("ended", "quarantined"),
-        "trash": True,
+        "trash": is_free,
     }
     return [name for name, is_available in available.items() if is_available]
 

@@ -1,8 +1,6 @@
 """The list of sessions: filters, search as you type, and pages that cost the same in a store of any size."""
 
 import asyncio
-from typing import cast, get_args
-from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -11,26 +9,27 @@ from starlette.responses import Response
 from holdfast.dashboard import templating
 from holdfast.dashboard.context import DashboardContext, get_context
 from holdfast.dashboard.display_state import read_failure
+from holdfast.dashboard.list_query import SORTS, SOURCES, STATES, SessionListQuery
 from holdfast.engine.stats import SessionStats, compute_stats
 from holdfast.interop import session_tree
 from holdfast.interop.session_tree import TreeNode
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.model.event import Source
-from holdfast.model.session import Session, State
+from holdfast.model.session import Session
+from holdfast.model.text import parse_decimal
 from holdfast.store.database import Transaction
-from holdfast.store.repos import dashboard_queries, delegations, session_list, workers
+from holdfast.store.repos import dashboard_queries, delegations, log, session_list, workers
 from holdfast.store.repos import sessions as stored
 from holdfast.store.search.index import SearchHit, SearchScope
+from holdfast.store.spending import usage
 
 PAGE_SIZE = 50
 HITS_PER_ROUND = 60
 MAX_ROUNDS, ENOUGH_SESSIONS = 8, 15
 """A search reads the newest hits, a round at a time, until enough sessions match the filters or the rounds are used up."""
-STATES: tuple[str, ...] = get_args(State)
-SOURCES: tuple[str, ...] = get_args(Source)
 INDEX_SECONDS = 0.4
 """How long a search waits for the index to catch up; an index further behind catches up in the background."""
 OPEN_TURN_STATES = ("running", "asking", "interrupted")
+MAX_MODELS = 100
 MAX_OPEN = 300
 """Up to this many sessions with open turns are one page; more are divided into pages."""
 
@@ -59,62 +58,35 @@ MAX_CHILDREN = 6
 """Children that the list shows below a session; its page shows all."""
 
 
-class SessionListQuery(msgspec.Struct, frozen=True):
-    """The query parameters of the page."""
-
-    q: str = ""
-    state: str = ""
-    source: str = ""
-    channel: str = ""
-    pinned: str = ""
-    trash: str = ""
-    cursor: str = ""
-
-    @property
-    def filters(self) -> session_list.SessionFilters:
-        """Raises Invalid for an unknown state or source."""
-        if self.state not in ("", *STATES) or self.source not in ("", *SOURCES):
-            raise Invalid("unknown state or source")
-        return session_list.SessionFilters(
-            source=self.source or None,
-            channel=self.channel or None,
-            state=cast("State", self.state) if self.state else None,
-            pinned=1 if self.pinned else None,
-            trashed=1 if self.trash else 0,
-        )
-
-    def url(self, **changes: str) -> str:
-        """The URL of the first page with some parameters changed."""
-        parameters = {**msgspec.structs.asdict(self), "cursor": "", **changes}
-        encoded = urlencode({name: value for name, value in parameters.items() if value})
-        return f"/?{encoded}" if encoded else "/"
-
-
 async def show_sessions(request: Request) -> Response:
     context, parameters = get_context(request), request.query_params
     query = SessionListQuery(**{name: parameters.get(name, "")[:400] for name in SessionListQuery.__struct_fields__})
     results: list[SearchResultRow] = []
-    page, lag, truncated = session_list.SessionPage([], None), 0, False
-    children: dict[str, ShownChildren] = {}
+    shown, lag, truncated = ShownPage([], None), 0, False
+    if query.cost or query.sort == "cost":
+        await usage.catch_up(context.database)
     if query.q.strip():
         results, truncated, lag = await _search(context, query)
     else:
-        page, children = await context.database.read(_read_tree, query)
+        shown = await context.database.read(_read_shown_page, query)
     part = templating.is_partial(request)
     name = "sessions.html" if not part else "rows.html" if query.cursor else "list.html"
     return templating.page_response(
         request,
         name,
         query=query,
-        page=page,
-        children=children,
+        page=shown,
+        children=shown.children,
+        costs=shown.costs,
         results=results,
         truncated=truncated,
         lag=lag,
         states=STATES,
         sources=SOURCES,
+        sorts=SORTS,
+        models=[] if part else await context.database.read(dashboard_queries.list_models, limit=MAX_MODELS),
         now=context.now,
-        failures=await context.database.read(_read_failures, [*page.sessions, *(one.session for one in results)]),
+        failures=await context.database.read(_read_failures, [*shown.sessions, *(one.session for one in results)]),
     )
 
 
@@ -134,6 +106,18 @@ def _read_page(tx: Transaction, query: SessionListQuery) -> session_list.Session
     return session_list.list_page(tx, query.filters, limit=PAGE_SIZE, cursor=query.cursor or None)
 
 
+def _read_sorted(tx: Transaction, query: SessionListQuery) -> "ShownPage":
+    """A page of a list that needs a scan. Its cursor is the number of sessions before it."""
+    start = parse_decimal(query.cursor or "0")
+    if start is None:
+        raise Invalid("invalid cursor; start again without a cursor")
+    found = dashboard_queries.list_sorted(tx, query.sorted_query, limit=PAGE_SIZE + 1, start=start)
+    shown = found[:PAGE_SIZE]
+    costs = {session.id: cost for session, cost in shown}
+    following = str(start + PAGE_SIZE) if len(found) > PAGE_SIZE else None
+    return ShownPage([session for session, _ in shown], following, costs)
+
+
 class ShownChildren(msgspec.Struct, frozen=True):
     """The rows below a session: its newest descendants, and how many more there are."""
 
@@ -141,13 +125,24 @@ class ShownChildren(msgspec.Struct, frozen=True):
     more: int
 
 
-def _read_tree(tx: Transaction, query: SessionListQuery) -> tuple[session_list.SessionPage, dict[str, ShownChildren]]:
-    """A page of the list, and the children of its sessions unless the list shows one source."""
+class ShownPage(msgspec.Struct, frozen=True):
+    """The sessions of a page, what they cost, and the rows below them."""
+
+    sessions: list[Session]
+    next: str | None
+    costs: dict[str, int] = {}
+    children: dict[str, ShownChildren] = {}
+
+
+def _read_shown_page(tx: Transaction, query: SessionListQuery) -> ShownPage:
+    """A page of the list. The children of its sessions are listed if the list is neither sorted nor of one source."""
+    if query.needs_scan:
+        return _read_sorted(tx, query)
     page = _read_page(tx, query)
-    if query.source:
-        return page, {}
-    parents = delegations.map_child_ids(tx, page.sessions)
-    return page, {one.id: _read_children(tx, one) for one in page.sessions if one.id in parents}
+    costs = dashboard_queries.map_costs(tx, page.sessions)
+    parents = {} if query.source else delegations.map_child_ids(tx, page.sessions)
+    children = {one.id: _read_children(tx, one) for one in page.sessions if one.id in parents}
+    return ShownPage(page.sessions, page.next, costs, children)
 
 
 def _read_children(tx: Transaction, session: Session) -> ShownChildren:
@@ -192,7 +187,26 @@ def _group_hits(tx: Transaction, query: SessionListQuery, hits: list[SearchHit])
             results[hit.session_id] = SearchResultRow(stored.get(tx, hit.session_id), hit, 1)
         else:
             results[hit.session_id] = SearchResultRow(before.session, before.hit or hit, before.count + 1)
-    return [one for one in results.values() if session_list.matches_filters(one.session, query.filters)]
+    return [one for one in results.values() if _matches(tx, one.session, query)]
+
+
+def _matches(tx: Transaction, session: Session, query: SessionListQuery) -> bool:
+    """Whether a search shows the session: a search has the filters of the list, but not its order."""
+    more = query.sorted_query
+    if not session_list.matches_filters(session, more.filters):
+        return False
+    if not more.since <= session.summary.updated_at < more.until:
+        return False
+    if more.failed is not None and more.failed != bool(read_failure(tx, session)):
+        return False
+    if more.folder and more.folder not in _folder_of(tx, session):
+        return False
+    return not more.min_cost or sum(one.cost for one in usage.list_of_session(tx, session.id).values()) >= more.min_cost
+
+
+def _folder_of(tx: Transaction, session: Session) -> str:
+    first = log.read(tx, session.id, first=1, last=1)
+    return str(getattr(first[0].event, "workdir", "") or "") if first else ""
 
 
 def _find_by_name(tx: Transaction, ref: str, *, trashed: bool) -> Session | None:

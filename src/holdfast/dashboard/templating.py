@@ -15,6 +15,7 @@ import holdfast
 from holdfast.dashboard.auth import BrowserLogin
 from holdfast.dashboard.display_state import LABELS, display_state
 from holdfast.interop.pages.rendering import make_environment
+from holdfast.model.price import format_money
 from holdfast.model.process import duration
 
 NAV = (
@@ -44,6 +45,7 @@ def environment() -> Environment:
         "span": duration,
         "count": format_count,
         "many": pluralize,
+        "money": format_money,
         "size": format_size,
         "name": lambda text: str(text).partition("#")[0],
     }

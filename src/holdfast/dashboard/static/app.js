@@ -50,7 +50,8 @@
 
   // Parts of the page that are reloaded when the store has changed, but not while the user is typing in them.
   let due = 0, last = 0;
-  const busy = (part) => part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")
+  const busy = (part) => part.contains(document.activeElement) && document.activeElement.matches("input:not([type=checkbox]), textarea, select")
+    || part.querySelector(".pick-row :checked")
     || part.querySelector("#list .rows [data-paged]") || part.dataset.paged !== undefined;
   function refresh() {
     clearTimeout(due);
@@ -117,15 +118,31 @@
   // Ask for confirmation before actions that are hard to undo.
   let confirmed = null;
   document.addEventListener("submit", (event) => {
-    const form = event.target;
-    if (!form.dataset.confirm || confirmed === form) { confirmed = null; return; }
+    const form = event.target, question = event.submitter?.dataset.confirm ?? form.dataset.confirm;
+    if (!question || confirmed === form) { confirmed = null; return; }
     event.preventDefault();
     event.stopImmediatePropagation();
     const dialog = $("#confirm"), button = event.submitter;
-    $("#confirm-text").textContent = form.dataset.confirm;
+    $("#confirm-text").textContent = question;
     dialog.onclose = () => { if (dialog.returnValue === "yes") { confirmed = form; form.requestSubmit(button); } dialog.returnValue = ""; };
     dialog.showModal();
   }, true);
+
+  // Selected sessions of the list.
+  const bulk = $("#bulk"), picks = () => [...document.querySelectorAll(".pick-row input")];
+  function showPicked() {
+    const picked = picks().filter((one) => one.checked), all = $("#pick-all");
+    $("#bulk-count").textContent = `${picked.length} selected`;
+    if (all) { all.checked = picked.length > 0 && picked.length === picks().length; all.indeterminate = picked.length > 0 && !all.checked; }
+  }
+  if (bulk) {
+    document.addEventListener("change", (event) => {
+      if (event.target.id === "pick-all") picks().forEach((one) => { one.checked = event.target.checked; });
+      if (event.target.closest(".pick-row, .pick-all")) showPicked();
+    });
+    bulk.addEventListener("reset", () => setTimeout(() => { picks().forEach((one) => { one.checked = false; }); showPicked(); refresh(); }));
+    addEventListener("pageshow", showPicked);
+  }
 
   $("#theme")?.addEventListener("click", () => {
     const root = document.documentElement;
@@ -169,24 +186,29 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && event.target.matches("input, textarea")) { event.target.blur(); return; }
     if (event.key === "Escape" && sheet?.classList.contains("open")) { sheet.classList.remove("open"); $(".sheet-button")?.focus(); return; }
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox]), textarea, select")) return;
     if (awaitsPageKey) {
       awaitsPageKey = false;
       const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);
       if (link) { event.preventDefault(); link.click(); }
       return;
     }
-    const rows = [...document.querySelectorAll(".row .title, .record h2 a, .lines li a")];
+    const rows = [...document.querySelectorAll(".row .title, .record h2 a, .lines li a, #log .item > header > .timestamp, #log .item > summary")];
     const focused = rows.indexOf(document.activeElement);
     const focus = (element) => { if (element) { event.preventDefault(); element.focus(); element.scrollIntoView({ block: "nearest" }); } };
     switch (event.key) {
       case "/": focus($('input[type="search"]')); break;
       case "n": focus($("#message-text") || $("#new-message")); break;
-      case "a": focus($('.question.q-open [value="allow"], .answers [value="allow"]')); break;
+      case "a": {
+        const allow = $('.question.q-open [value="allow"], .answers [value="allow"]');
+        if (allow) focus(allow); else if (badge && !badge.hidden) location.href = "/ui/questions";
+        break;
+      }
       case "i": { const button = $("#interrupt-button"); if (button?.offsetParent) { event.preventDefault(); button.click(); } break; }
       case "j": focus(rows[focused + 1] ?? rows[focused]); break;
       case "k": focus(rows[Math.max(focused - 1, 0)]); break;
       case "g": awaitsPageKey = true; setTimeout(() => { awaitsPageKey = false; }, 1200); break;
+      case "x": { const box = rows[focused]?.closest(".row")?.querySelector(".pick-row input"); if (box) { event.preventDefault(); box.click(); } break; }
       case "?": event.preventDefault(); $("#help").showModal(); break;
     }
   });

@@ -271,7 +271,7 @@ CREATE TABLE inbox (
   outcome TEXT NOT NULL DEFAULT '',
   session_id TEXT,
   turn_id TEXT,
-  at INTEGER NOT NULL,
+  at INTEGER NOT NULL, dismissed_at INTEGER,
   UNIQUE (platform, chat, message)
 ) STRICT, WITHOUT ROWID;
 
@@ -311,7 +311,7 @@ CREATE TABLE outbox (
   worker_id TEXT REFERENCES worker (id),
   at INTEGER NOT NULL,
   sent_at INTEGER
-) STRICT, WITHOUT ROWID;
+, dismissed_at INTEGER) STRICT, WITHOUT ROWID;
 
 CREATE INDEX outbox_open ON outbox (platform, chat, number) WHERE state IN ('waiting', 'sending');
 CREATE INDEX outbox_trouble ON outbox (at, id) WHERE state IN ('failed', 'unknown');

@@ -1,12 +1,16 @@
 """Queries of the dashboard over the whole store: recent sessions, and the events of the last hours."""
 
-from typing import cast
+import json
+import re
+from collections.abc import Sequence
+from typing import Literal, cast
 
 import msgspec
 
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log
+from holdfast.store.repos.session_list import SessionFilters
 
 MAX_TIMELINE_EVENTS = 30_000
 """The most timeline events per query: about ten megabytes."""
@@ -80,3 +84,64 @@ def count_waiting(tx: Transaction) -> QueueDepths:
 def list_unfinished(tx: Transaction, *, limit: int) -> list[Session]:
     """Running and interrupted sessions, newest first, found by an index."""
     return [log.session_from_row(row[:-1]) for row in tx.all("dashboard_queries.list_unfinished", limit=limit)]
+
+
+Sort = Literal["activity", "created", "title", "messages", "tokens", "cost"]
+
+
+class SortedQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Filters and an order that need a scan of all sessions. Times are those of the last activity."""
+
+    filters: SessionFilters
+    sort: Sort = "activity"
+    folder: str = ""
+    """A part of the directory in which the session was opened."""
+    since: int = 0
+    until: int = log.TO_THE_END
+    min_cost: int = 0
+    """In billionths of a US dollar."""
+    failed: bool | None = None
+    """Whether the newest turn failed; None for both."""
+
+
+def list_sorted(tx: Transaction, query: SortedQuery, *, limit: int, start: int) -> list[tuple[Session, int]]:
+    """A page of the sessions that match, each with its cost."""
+    filters = query.filters
+    rows = tx.all(
+        "dashboard_queries.list_sorted",
+        trashed=filters.trashed,
+        source=filters.source,
+        channel=filters.channel,
+        model=filters.model,
+        pinned=filters.pinned,
+        state=filters.state,
+        since=query.since,
+        until=query.until,
+        min_cost=query.min_cost,
+        folder=_folder_pattern(query.folder) if query.folder else None,
+        failed=None if query.failed is None else int(query.failed),
+        sort=query.sort,
+        limit=limit,
+        start=start,
+    )
+    return [(log.session_from_row(row[:-1]), cast("int", row[-1])) for row in rows]
+
+
+def _folder_pattern(folder: str) -> str:
+    """The LIKE pattern for the event that opens a session in a directory whose path contains this text."""
+    escaped = re.sub("[!%_]", r"!\g<0>", json.dumps(folder)[1:-1])
+    return f'%"workdir":"%{escaped}%"%'
+
+
+def map_costs(tx: Transaction, listed: Sequence[Session]) -> dict[str, int]:
+    """The costs of the sessions of a page that is sorted by activity, in billionths of a US dollar."""
+    times = [session.summary.updated_at for session in listed]
+    if not times:
+        return {}
+    rows = tx.all("dashboard_queries.list_costs_between", first=min(times), last=max(times))
+    return {cast("str", session_id): cast("int", cost) for session_id, cost in rows}
+
+
+def list_models(tx: Transaction, *, limit: int) -> list[str]:
+    """The models of sessions, the most used first."""
+    return [cast("str", row[0]) for row in tx.all("dashboard_queries.list_models", limit=limit)]

@@ -41,6 +41,7 @@ class InboundMessage(msgspec.Struct, frozen=True):
     session_id: str | None
     turn_id: str | None
     at: int
+    dismissed_at: int | None = None
 
 
 class NewInboundMessage(msgspec.Struct, frozen=True):
@@ -146,6 +147,12 @@ def replay(tx: Transaction, inbound: InboundMessage, *, at: int) -> None:
     if tx.one("inbox.replay", id=inbound.id, number=number) is None:
         raise Conflict(f"message {inbound.id} is {inbound.state}, not dead; there is nothing to replay")
     tx.notify(topic(inbound.platform))
+
+
+def dismiss(tx: Transaction, inbound: InboundMessage, *, at: int) -> None:
+    """Stop listing a dead letter. It stays in the store, and can be replayed. Raises Conflict if it is not one."""
+    if tx.one("inbox.dismiss", id=inbound.id, at=at) is None:
+        raise Conflict(f"message {inbound.id} is no dead letter that is listed; there is nothing to dismiss")
 
 
 def rename(tx: Transaction, inbound: InboundMessage, chat: str, message: str) -> bool:

@@ -91,6 +91,7 @@ class Delivery(msgspec.Struct, frozen=True):
     worker_id: str | None
     at: int
     sent_at: int | None
+    dismissed_at: int | None = None
 
     def wait_seconds(self, now: int) -> float:
         """The time until it is due; 0 if it is due.
@@ -228,6 +229,12 @@ def replay(tx: Transaction, delivery: Delivery, *, at: int) -> None:
     if tx.one("outbox.replay", id=delivery.id, number=number, at=at) is None:
         raise Conflict(f"message {delivery.id} is {delivery.state}; there is nothing to replay")
     tx.notify(topic(delivery.platform))
+
+
+def dismiss(tx: Transaction, delivery: Delivery, *, at: int) -> None:
+    """Stop listing a failed or unknown delivery. It stays in the store, and can be replayed. Raises Conflict for any other."""
+    if tx.one("outbox.dismiss", id=delivery.id, at=at) is None:
+        raise Conflict(f"message {delivery.id} is {delivery.state} or was dismissed; there is nothing to dismiss")
 
 
 def list_undelivered(tx: Transaction, limit: int) -> list[Delivery]:

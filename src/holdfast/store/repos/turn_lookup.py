@@ -117,6 +117,12 @@ def find_newest(tx: Transaction, session_id: str, kind: str) -> int:
     return _newest(tx, session_id, kind, "%")
 
 
+def find_oldest(tx: Transaction, session_id: str, kind: str) -> int:
+    """The oldest event of this kind; 0 if there is none."""
+    row = tx.one("turn_lookup.find_oldest", session=session_id, kind=kind, first=1, pattern="%")
+    return 0 if row is None else cast("int", row[0])
+
+
 def _dropped(tx: Transaction, session_id: str, turn_id: str) -> TurnPosition | None:
     seq = _newest(tx, session_id, "input_dropped", _head(turn_id))
     if not seq:

@@ -40,3 +40,59 @@ SELECT
   (SELECT count(*) FROM input WHERE body <> ''),
   (SELECT count(*) FROM approval WHERE allowed IS NULL),
   (SELECT count(*) FROM draft);
+
+-- name: list_sorted
+-- Sessions that match more filters than a page of the list has, in one of several orders: a scan of the table. The last
+-- column is the cost, in billionths of a US dollar.
+SELECT session.*, worker.beat_at, coalesce(spent.cost, 0)
+FROM session
+  LEFT JOIN worker ON worker.id = coalesce(session.lease_worker, session.owner_worker)
+  LEFT JOIN (
+    SELECT session_id, CAST(sum(cost) AS BIGINT) AS cost FROM usage_session GROUP BY session_id
+  ) AS spent ON spent.session_id = session.id
+WHERE CASE WHEN session.trashed_at IS NULL THEN 0 ELSE 1 END = CAST(:trashed AS INTEGER)
+  AND session.side_of IS NULL
+  AND (session.source <> 'delegate' OR CAST(:source AS TEXT) = 'delegate')
+  AND (CAST(:source AS TEXT) IS NULL OR session.source = :source)
+  AND (CAST(:channel AS TEXT) IS NULL OR session.channel = :channel)
+  AND (CAST(:model AS TEXT) IS NULL OR session.model = :model)
+  AND (CAST(:pinned AS INTEGER) IS NULL OR session.pinned = :pinned)
+  AND session.updated_at >= :since AND session.updated_at < :until
+  AND coalesce(spent.cost, 0) >= :min_cost
+  AND (CAST(:state AS TEXT) IS NULL OR :state = CASE
+    WHEN session.ended_at IS NOT NULL THEN 'ended'
+    WHEN session.quarantined IS NOT NULL THEN 'quarantined'
+    WHEN session.open_turn IS NULL THEN 'waiting'
+    WHEN session.asking > 0 THEN 'asking'
+    WHEN session.lease_worker IS NULL THEN 'interrupted'
+    ELSE 'running' END)
+  AND (CAST(:folder AS TEXT) IS NULL OR EXISTS (
+    SELECT 1 FROM event
+    WHERE event.session_id = session.id AND event.seq = 1 AND event.body LIKE CAST(:folder AS TEXT) ESCAPE '!'
+  ))
+  AND (CAST(:failed AS INTEGER) IS NULL OR CAST(:failed AS INTEGER) = CASE WHEN (
+    SELECT event.body FROM event
+    WHERE event.session_id = session.id AND event.kind IN ('turn_started', 'turn_ended', 'rewound')
+    ORDER BY event.seq DESC LIMIT 1
+  ) LIKE '%"outcome":"failed"%' THEN 1 ELSE 0 END)
+ORDER BY
+  CASE WHEN CAST(:sort AS TEXT) = 'title' THEN lower(coalesce(session.title, session.preview)) END,
+  CASE CAST(:sort AS TEXT)
+    WHEN 'created' THEN session.created_at
+    WHEN 'messages' THEN session.message_count
+    WHEN 'tokens' THEN session.tokens_in + session.tokens_out
+    WHEN 'cost' THEN coalesce(spent.cost, 0)
+    ELSE session.updated_at END DESC,
+  session.id DESC
+LIMIT :limit OFFSET :start;
+
+-- name: list_costs_between
+-- The costs of the sessions that were last used in a time, by session.
+SELECT usage_session.session_id, CAST(sum(usage_session.cost) AS BIGINT)
+FROM session JOIN usage_session ON usage_session.session_id = session.id
+WHERE session.updated_at >= :first AND session.updated_at <= :last
+GROUP BY usage_session.session_id;
+
+-- name: list_models
+-- The models of sessions, the most used first.
+SELECT model FROM session WHERE trashed_at IS NULL AND model <> '' GROUP BY model ORDER BY count(*) DESC, model LIMIT :limit;

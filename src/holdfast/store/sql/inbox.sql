@@ -53,12 +53,17 @@ UPDATE inbox SET state = 'dead', outcome = :outcome WHERE id = :id AND state IN 
 
 -- name: list_dead
 -- Dead letters, newest first.
-SELECT * FROM inbox WHERE state = 'dead' ORDER BY at DESC, id DESC LIMIT :limit;
+SELECT * FROM inbox WHERE state = 'dead' AND dismissed_at IS NULL ORDER BY at DESC, id DESC LIMIT :limit;
 
 -- name: replay
 -- Queues a dead letter again, after all other messages.
-UPDATE inbox SET number = :number, state = 'waiting', attempts = 0, outcome = '' WHERE id = :id AND state = 'dead'
+UPDATE inbox SET number = :number, state = 'waiting', attempts = 0, outcome = '', dismissed_at = NULL
+WHERE id = :id AND state = 'dead'
 RETURNING id;
+
+-- name: dismiss
+-- Stops listing a dead letter. It keeps its payload and can be replayed by its id.
+UPDATE inbox SET dismissed_at = :at WHERE id = :id AND state = 'dead' AND dismissed_at IS NULL RETURNING id;
 
 -- name: rename
 -- Sets the chat and message id of a message that now parses.
@@ -71,4 +76,5 @@ RETURNING id;
 
 -- name: count_by_state
 -- How many messages of each platform are in each state.
-SELECT platform, state, count(*) FROM inbox WHERE state <> 'done' GROUP BY platform, state ORDER BY platform, state;
+SELECT platform, state, count(*) FROM inbox
+WHERE state <> 'done' AND dismissed_at IS NULL GROUP BY platform, state ORDER BY platform, state;

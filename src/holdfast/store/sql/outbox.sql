@@ -78,13 +78,17 @@ UPDATE outbox SET state = 'failed', error = :error WHERE id = :id AND state IN (
 
 -- name: replay
 -- Queues a failed or unknown delivery again, after all others.
-UPDATE outbox SET state = 'waiting', number = :number, attempts = 0, due_at = :at, worker_id = NULL
+UPDATE outbox SET state = 'waiting', number = :number, attempts = 0, due_at = :at, worker_id = NULL, dismissed_at = NULL
 WHERE id = :id AND state IN ('failed', 'unknown')
 RETURNING id;
 
+-- name: dismiss
+-- Stops listing a failed or unknown delivery. It can be replayed by its id.
+UPDATE outbox SET dismissed_at = :at WHERE id = :id AND state IN ('failed', 'unknown') AND dismissed_at IS NULL RETURNING id;
+
 -- name: list_undelivered
 -- Failed and unknown deliveries, newest first.
-SELECT * FROM outbox WHERE state IN ('failed', 'unknown') ORDER BY at DESC, id DESC LIMIT :limit;
+SELECT * FROM outbox WHERE state IN ('failed', 'unknown') AND dismissed_at IS NULL ORDER BY at DESC, id DESC LIMIT :limit;
 
 -- name: list_delayed_chats
 -- Chats whose next delivery is delayed by the platform or a failure, with the number of waiting messages.
@@ -105,5 +109,5 @@ UPDATE outbox SET state = 'sent', remote = :remote, sent_at = :at WHERE id = :id
 
 -- name: count_by_state
 -- How many deliveries of each platform are in each state.
-SELECT platform, state, count(*) FROM outbox WHERE state <> 'sent' AND kind <> 'preview'
+SELECT platform, state, count(*) FROM outbox WHERE state <> 'sent' AND kind <> 'preview' AND dismissed_at IS NULL
 GROUP BY platform, state ORDER BY platform, state;
