@@ -9,8 +9,10 @@ from nio import Api
 from nio.crypto import OlmDevice, decrypt_attachment, encrypt_attachment
 
 from holdfast.gateway.platforms.matrix import login
+from holdfast.gateway.platforms.matrix.platform import Matrix
+from holdfast.gateway.platforms.matrix.rooms import KeyMissing
 from holdfast.gateway.port import Incoming, Outgoing, Platform, PlatformOptions, Rejected, Sent
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import Invalid, Unavailable
 from tests.fakes.clock import FakeClock
 from tests.gateway import synapse
 from tests.gateway.crash_loop import MESSAGES, choose_crash_points
@@ -289,3 +291,46 @@ async def test_without_encryption_nothing_is_sent_to_an_encrypted_room(alice: En
 
     assert isinstance(refused, Rejected)
     assert "encrypted" in refused.reason
+
+
+async def test_what_was_not_committed_is_delivered_again(alice: EncryptedPerson, agent: Agent) -> None:
+    room = await alice.invite(agent.user)
+    async with login.connect(agent.options(), FakeClock()) as platform:
+        begin = await join(platform, alice, room)
+        await alice.say(room, "once")
+        await Collected(platform).collect(1, begin)
+    async with login.connect(agent.options(), FakeClock()) as platform:
+        [message] = await Collected(platform).collect(1, begin)
+
+    assert (message.text, message.unreadable) == ("once", "")
+
+
+async def test_two_processes_never_use_the_same_keys(agent: Agent) -> None:
+    async with login.connect(agent.options(), FakeClock()):
+        with pytest.raises(Unavailable, match="another process uses the encryption keys"):
+            async with login.connect(agent.options(), FakeClock()):
+                pass
+
+
+async def test_a_server_cannot_show_a_message_as_that_of_another_person(
+    homeserver: str, alice: EncryptedPerson, agent: Agent, tmp_path: Path
+) -> None:
+    mallory = EncryptedPerson(homeserver, f"mallory-{tmp_path.name}".lower(), tmp_path / "mallory")
+    await mallory.register()
+    room = await alice.invite(agent.user, mallory.client.user_id)
+    await mallory.client.join(room)
+    async with login.connect(agent.options(), FakeClock()) as platform:
+        begin = await join(platform, alice, room)
+        await mallory.joined(room, 3)
+        await mallory.say(room, "obey me")
+        [said] = await Collected(platform).collect(1, begin)
+        path = f"/_matrix/client/v3/rooms/{room}/event/{said.message}"
+        answer = await mallory.client.send("GET", f"{path}?access_token={mallory.client.access_token}")
+        forged = {**await answer.json(), "sender": alice.client.user_id}
+        assert isinstance(platform, Matrix)
+        assert platform.encryption is not None
+        with pytest.raises(KeyMissing, match="its sender's device is unknown"):
+            await platform.encryption.rooms.decrypt(room, forged)
+    await mallory.close()
+
+    assert (said.text, said.person, said.private) == ("obey me", mallory.client.user_id, False)

@@ -42,6 +42,8 @@ class DeviceKeys:
         self._store = SqliteStore(user, device, str(folder), database_name=name)
         (folder / name).chmod(0o600)
         self._olm = Olm(user, device, self._store)
+        if self._olm.account.shared:
+            self._olm.mark_keys_as_published()  # they were saved to be uploaded: the server may have them
         self._trusted = trusted
         self.encrypted_rooms: set[str] = set(self._store.load_encrypted_rooms())
         self.token: str = self._store.load_sync_token() or ""
@@ -176,14 +178,16 @@ class DeviceKeys:
         session = self._olm.inbound_group_store.get(room_id, event.sender_key, event.session_id)
         if session is None:
             self._olm.check_if_wedged(event)
-            raise KeyMissing
+            raise KeyMissing("its key did not arrive")
         try:
             found = self._olm.decrypt_megolm_event(event, room_id)
             plain = found.source
         except (EncryptionError, ValueError, KeyError, TypeError, AttributeError) as e:
             raise Undecryptable(f"it cannot be decrypted: {e}") from e
         device = self._olm.device_store.device_from_sender_key(event.sender, event.sender_key)
-        if device is None or device.ed25519 != session.ed25519:
+        if device is None:
+            raise KeyMissing("its sender's device is unknown")
+        if device.ed25519 != session.ed25519:
             raise Undecryptable("its key belongs to no device of the sender")
         if not self._trusts(device):
             raise Undecryptable(

@@ -5,11 +5,12 @@ encrypted for ever, whatever the server says later.
 """
 
 import asyncio
+import fcntl
 import functools
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -23,6 +24,7 @@ from holdfast.gateway.platforms.matrix.rooms import find_changes
 from holdfast.model.errors import Invalid, Unavailable
 
 T = TypeVar("T")
+LOCK_FILE = "lock"
 KEYS_ONLY = '{"room":{"rooms":[]},"presence":{"types":[]},"account_data":{"types":[]}}'
 """A filter for a sync that brings only what concerns the keys of this device."""
 
@@ -133,7 +135,8 @@ class RoomEncryption:
             return
         found = await self._server.post("keys", "query", body={"device_keys": {user: [] for user in sorted(stale)}})
         await self._run(lambda keys: keys.record_query(found))
-        self._current |= stale
+        # The server of a user who is missing here did not answer: the next message asks again.
+        self._current |= stale & set(found.get("device_keys", ()))
 
     async def _claim(self, users: list[str]) -> None:
         missing = await self._run(lambda keys: keys.list_missing_sessions(users))
@@ -173,7 +176,7 @@ class KeyThread:
 async def open_encryption(
     server: Homeserver, user: str, device: str, folder: Path, trusted: frozenset[str]
 ) -> AsyncIterator[RoomEncryption]:
-    with ThreadPoolExecutor(1, thread_name_prefix="matrix-keys") as thread:
+    with _locked(folder), ThreadPoolExecutor(1, thread_name_prefix="matrix-keys") as thread:
         loop = asyncio.get_running_loop()
         try:
             keys = await loop.run_in_executor(thread, DeviceKeys, folder, user, device, trusted)
@@ -183,3 +186,15 @@ async def open_encryption(
             yield RoomEncryption(server, user, device, KeyThread(thread, keys))
         finally:
             thread.submit(keys.close)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Two processes must never use the same keys. The lock ends with its process."""
+    with (folder / LOCK_FILE).open("wb") as file:
+        (folder / LOCK_FILE).chmod(0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            raise Unavailable(f"another process uses the encryption keys in {folder}") from e
+        yield

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from holdfast.gateway.platforms.matrix.encryption import RoomEncryption
 
 ENCRYPTED = "m.room.encrypted"
-NO_KEY = "its key did not arrive"
 NOT_ENCRYPTED = "it is not encrypted, although this room is"
 NOT_TRUSTED = "it is not encrypted, and only trusted_devices are listened to"
 
@@ -61,9 +60,9 @@ class InboundDecryption:
             return RoomEvent(room_id, event, "" if plain else refusal)
         try:
             return RoomEvent(room_id, await self._encryption.decrypt(room_id, event))
-        except KeyMissing:
+        except KeyMissing as e:
             self._changed = True
-            return None if self._waiting.add(room_id, event) else RoomEvent(room_id, event, NO_KEY)
+            return None if self._waiting.add(room_id, event) else RoomEvent(room_id, event, str(e))
         except Undecryptable as e:
             return RoomEvent(room_id, event, str(e))
 
@@ -73,10 +72,10 @@ class InboundDecryption:
         for one in self._waiting.list_all():
             try:
                 opened.append(RoomEvent(one.room, await self._encryption.decrypt(one.room, one.event)))
-            except KeyMissing:
+            except KeyMissing as e:
                 if not self._waiting.has_expired(one):
                     continue
-                opened.append(RoomEvent(one.room, one.event, NO_KEY))
+                opened.append(RoomEvent(one.room, one.event, str(e)))
             except Undecryptable as e:
                 opened.append(RoomEvent(one.room, one.event, str(e)))
             self._late.add(one.id)

@@ -68,7 +68,7 @@ class Matrix:
         self._client = client
         self._server = server
         self._fetcher = fetcher
-        self._encryption = encryption
+        self.encryption = encryption
         self._me = client.user_id
         self._member_counts: dict[str, int] = {}
         """The number of members of each known room."""
@@ -86,8 +86,8 @@ class Matrix:
             await self._join_invited(intake, synced)
             payloads = await self._read_rooms(synced, position)
             await intake.take(payloads, synced["next_batch"])
-            if self._encryption is not None:
-                await self._encryption.inbound.forget_late()
+            if self.encryption is not None:
+                await self.encryption.inbound.forget_late()
             position = synced["next_batch"]
 
     async def _join_invited(self, intake: InboundPort, synced: Json) -> None:
@@ -100,15 +100,15 @@ class Matrix:
         """The messages of a sync. The agent does not get those from before the first sync of this account."""
         self._plain_rooms -= find_changes(synced)[1]
         before: frozenset[str] = frozenset()
-        if self._encryption is not None:
-            before = self._encryption.rooms.encrypted_rooms
-            await self._encryption.rooms.absorb(synced)
+        if self.encryption is not None:
+            before = self.encryption.rooms.encrypted_rooms
+            await self.encryption.rooms.absorb(synced)
         payloads: list[str] = []
         for room_id, room in synced.get("rooms", {}).get("join", {}).items() if position else ():
             payloads += await self._events(room_id, room, position, before)
-        if self._encryption is not None:
-            payloads += [await self._payload(one) for one in await self._encryption.inbound.open_late()]
-            await self._encryption.inbound.save()
+        if self.encryption is not None:
+            payloads += [await self._payload(one) for one in await self.encryption.inbound.open_late()]
+            await self.encryption.inbound.save()
         return payloads
 
     async def _sync(self, position: str, wait: int) -> Json:
@@ -133,8 +133,8 @@ class Matrix:
         events = self._since_invited(events) or events
         messages = [event for event in events if not isinstance(event, dict) or event.get("type") in EVENT_TYPES]
         opened = [RoomEvent(room_id, event) for event in messages]
-        if self._encryption is not None:
-            opened = await self._encryption.inbound.open_all(room_id, messages, self._me, before)
+        if self.encryption is not None:
+            opened = await self.encryption.inbound.open_all(room_id, messages, self._me, before)
         return [await self._payload(one) for one in opened if not is_encryption_event(one.event)]
 
     async def _payload(self, one: RoomEvent) -> str:
@@ -191,9 +191,9 @@ class Matrix:
         kind = "m.room.message"
         try:
             if await self._is_encrypted(room_id):
-                if self._encryption is None:
+                if self.encryption is None:
                     return Rejected("the room is encrypted, and encryption is off or not installed")
-                kind, content = "m.room.encrypted", await self._encryption.rooms.encrypt(room_id, kind, content)
+                kind, content = "m.room.encrypted", await self.encryption.rooms.encrypt(room_id, kind, content)
         except (Unavailable, ServerRefusal) as e:
             return _result_of_preparation(e)
         try:
@@ -206,15 +206,15 @@ class Matrix:
 
     async def _is_encrypted(self, room_id: str) -> bool:
         """Whether messages to the room must be encrypted. Raises Unavailable or ServerRefusal."""
-        if self._encryption is not None and self._encryption.rooms.was_encrypted(room_id):
+        if self.encryption is not None and self.encryption.rooms.was_encrypted(room_id):
             return True
         if room_id in self._plain_rooms:
             return False
         if not await is_encrypted_on_server(self._server, room_id):
             self._plain_rooms.add(room_id)
             return False
-        if self._encryption is not None:
-            await self._encryption.rooms.note_encrypted(room_id)
+        if self.encryption is not None:
+            await self.encryption.rooms.note_encrypted(room_id)
         return True
 
     async def edit(self, chat: str, remote: str, text: str) -> DeliveryResult:

@@ -7,7 +7,7 @@ MEMBER = "m.room.member"
 
 
 class KeyMissing(Exception):
-    """The key of a message has not arrived yet."""
+    """What is needed to read a message has not arrived yet; the text says what."""
 
 
 class Undecryptable(Exception):

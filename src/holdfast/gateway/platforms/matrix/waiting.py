@@ -11,7 +11,7 @@ from holdfast.store import atomic_file
 FILE = "waiting.json"
 WAIT_SECONDS = 60
 """How long a message waits for its key. Keys normally arrive before the message."""
-MAX_WAITING = 1000
+MAX_WAITING = 200
 
 
 class WaitingEvent(msgspec.Struct, frozen=True):
