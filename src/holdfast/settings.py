@@ -157,6 +157,8 @@ class AgentSettings(Section, frozen=True):
     """Whether the model gives a chat a title after the first exchange."""
     rules: tuple[Source, ...] = ("chat", "run", "cron", "batch", "import")
     """The sources of sessions that are told the rules of the user and of the project in the working directory."""
+    memory: tuple[Source, ...] = ("chat", "run", "import", "gateway")
+    """The sources of sessions that remember facts for later sessions. Group chats never do."""
     environment: tuple[Source, ...] = ("chat", "run", "cron", "batch", "import", "gateway")
     """The sources of sessions that are told the date and the operating system, after the built-in system text."""
 

@@ -30,6 +30,7 @@ from holdfast.engine.streaming.bus import Bus, LiveText
 from holdfast.engine.submission import NewMessage
 from holdfast.engine.turn.delegate_call import DelegationSettings
 from holdfast.engine.turn.loop import TurnSettings
+from holdfast.engine.turn.memory_call import MemorySettings
 from holdfast.engine.turn.model_call import ModelCallSettings
 from holdfast.engine.turn.tool_call import ToolCallSettings
 from holdfast.model.answer import Answer
@@ -227,6 +228,7 @@ async def set_up(
     delegation: DelegationLimits | None = None,
     instructions: LoadInstructions | None = None,
     snapshots: CommandSnapshots | None = None,
+    memory: MemorySettings | None = None,
 ) -> Stage:
     """Open the store, register a worker and build its engine; a model's script is played step by step.
 
@@ -262,6 +264,7 @@ async def set_up(
             lambda: folder,
             folder / "files",
             delegation=may_delegate,
+            memory=memory,
         )
         steps = min(link.max_steps or max_steps, max_steps)
         return TurnSettings(asking, acting, steps, turn_seconds, compacting, link.max_tokens, instructions)

@@ -9,6 +9,7 @@ from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.submission import NewMessage
 from holdfast.model.errors import Busy, Invalid
+from holdfast.model.memory import LOCAL_OWNER
 from holdfast.model.message import Content, Text
 from holdfast.model.mode import Mode as PermissionMode
 from holdfast.settings import Settings
@@ -33,6 +34,7 @@ class TestContext:
         self.session_id: str | None = None
         self.busy: Mode = "queue"
         self.user = ""
+        self.memory_owner = LOCAL_OWNER
         self.shown: list[str] = []
         self.answer: str | None = None
         self.offered: Sequence[CommandChoice] = ()

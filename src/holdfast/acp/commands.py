@@ -11,6 +11,7 @@ from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
 from holdfast.engine.process_port import list_running
 from holdfast.model.errors import Busy, Invalid
+from holdfast.model.memory import LOCAL_OWNER
 from holdfast.model.message import Content
 from holdfast.model.mode import LOCAL_USER
 from holdfast.model.mode import Mode as PermissionMode
@@ -60,6 +61,7 @@ class EditorCommandContext:
         self.session_id: str | None = session_id
         self.source: str = "chat"
         self.user: str = ""
+        self.memory_owner: str = LOCAL_OWNER
         self.busy: Mode = "queue"
         self.shown: list[str] = []
         self._id = session_id

@@ -30,6 +30,7 @@ COMMANDS = {
     "ps": "ps:ps",
     "compact": "compact:compact",
     "gateway": "gateway:gateway",
+    "memory": "memory:memory",
     "cron": "cron:cron",
     "batch": "batch:batch",
     "broker": "broker:broker",

@@ -33,6 +33,7 @@ from holdfast.model.event import (
     ContainerRestarted,
     Ended,
     Event,
+    FactRemembered,
     FilesRestored,
     Forked,
     InputDropped,
@@ -345,6 +346,8 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
             return "the client's system prompt changed", collapse_line(event.system)[:200] or "the built-in one is used"
         case InstructionsLoaded() if event.notices:
             return f"{event.part} for the model were loaded", "; ".join(event.notices)
+        case FactRemembered():
+            return "a fact was saved for later sessions", _fact_evidence(event)
         case InputRefused():
             return f"the provider refused {counted(len(event.seqs), 'message')}; set aside", event.reason
         case TurnEnded() if event.outcome != "done":
@@ -380,3 +383,9 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
             return f"processes of {event.origin} were handed over to it", ", ".join(event.processes)
         case _:
             return None
+
+
+def _fact_evidence(event: FactRemembered) -> str:
+    replaced = f", corrects fact-{event.replaces}" if event.replaces else ""
+    sources = f", with content of {', '.join(event.sources)} in the context" if event.sources else ""
+    return f"scope {event.scope}{replaced}{sources}"

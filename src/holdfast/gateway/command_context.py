@@ -54,6 +54,7 @@ class ChannelCommandContext:
         self.session_id: str | None = None
         self.source: str = "gateway"
         self.user: str = ""
+        self.memory_owner: str = ""
         self.busy: Mode = settings.agent.busy
         self.replies: list[str] = []
         self._channel = channel

@@ -277,6 +277,7 @@ class MessageHandler:
             send_message=send_message,
         )
         context.user = _describe_person(incoming, self._name)
+        context.memory_owner = self._sender(incoming) if incoming.private else ""
         context.session_id = await self._engine.actions.find_bookmark(self._channel(incoming))
         context.busy = await self._busy(incoming)
         return context
@@ -329,7 +330,8 @@ class MessageHandler:
             parts=parts,
             mode=mode,
             name=name,
-            sender=f"{self._name}:{incoming.person}" if incoming.person else "",
+            sender=self._sender(incoming),
+            shared=not incoming.private or session.summary.channel not in (None, self._channel(incoming)),
             instead=instead,
         )
         to, key, worker_id = self._address(incoming), self._channel(incoming), self._services.worker_id
@@ -350,6 +352,9 @@ class MessageHandler:
 
         if await self._engine.submit(AdmitInTransaction(work, session.id)) is not None:
             self._on_turn_started(session.id, turn_id, to)
+
+    def _sender(self, incoming: Incoming) -> str:
+        return f"{self._name}:{incoming.person}" if incoming.person else ""
 
     def _channel(self, incoming: Incoming) -> str:
         return outbox.format_channel(self._name, incoming.chat)

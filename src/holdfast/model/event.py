@@ -68,6 +68,8 @@ class Delegation(_Fact, frozen=True):
     max_steps: int = 0
     max_tokens: int = 0
     seconds: int = 0
+    memory_owner: str = ""
+    """Whose remembered facts the child may use; empty for nobody's."""
 
 
 class SessionOpened(_Fact, frozen=True):
@@ -95,6 +97,8 @@ class UserSaid(_Fact, frozen=True):
     input_id: str = ""
     sender: str = ""
     """The sender's id: `platform:person`, or the API caller; empty for the local user."""
+    shared: bool = False
+    """Whether other people read the conversation: it is a group's, or the session belongs to another chat."""
 
 
 class ModelSaid(_Fact, frozen=True):
@@ -355,6 +359,18 @@ class InstructionsLoaded(_Fact, frozen=True):
     sources: tuple[InstructionSource, ...] = ()
     notices: tuple[str, ...] = ()
     """What a person is told: what was loaded, changed, cut or refused."""
+
+
+class FactRemembered(_Fact, frozen=True):
+    """A call has saved a fact for later sessions, in the same commit. The text is in the call's arguments."""
+
+    turn_id: str
+    call_id: str
+    scope: str = "user"
+    replaces: int = 0
+    """The number of the fact that it corrects; 0 for a new one."""
+    sources: tuple[str, ...] = ()
+    """Tools whose results, and other content from outside, were in the context."""
 
 
 class InputRefused(_Fact, frozen=True):
@@ -666,6 +682,7 @@ Event = (
     | ModeChanged
     | SystemChanged
     | InstructionsLoaded
+    | FactRemembered
     | InputRefused
     | Forked
     | Ended
@@ -725,6 +742,7 @@ KINDS: dict[str, type[Event]] = {
     "mode_changed": ModeChanged,
     "system_changed": SystemChanged,
     "instructions_loaded": InstructionsLoaded,
+    "fact_remembered": FactRemembered,
     "input_refused": InputRefused,
     "forked": Forked,
     "ended": Ended,

@@ -38,6 +38,12 @@ class InstructionsRequest(msgspec.Struct, frozen=True, kw_only=True):
     has_own_system: bool
     """Whether a client's system text replaces the built-in one."""
     epoch: int = 0
+    memory_owner: str = ""
+    """Whose remembered facts the turn may use; empty for nobody's."""
+    summarized_upto: int = 0
+    """The last event that a summary has replaced."""
+    topic: str = ""
+    """The first words of the session."""
 
 
 LoadInstructions = Callable[[InstructionsRequest], Awaitable[list[InstructionsLoaded]]]

@@ -11,6 +11,7 @@ from holdfast.model.delegation import DelegationRecord, DelegationRequest
 from holdfast.model.event import InstructionSource
 from holdfast.model.file_change import NewFileChange
 from holdfast.model.finding import Finding
+from holdfast.model.memory import Fact, FactRequest
 from holdfast.model.message import Content, Message, Text
 from holdfast.model.plan import PlanItem
 from holdfast.model.provider import ToolSpec
@@ -70,6 +71,12 @@ class CallHost(Protocol):
 
         Raises Invalid, with text for the model, if the task cannot be delegated.
         """
+
+    async def remember(self, request: FactRequest) -> Fact:
+        """Save a fact for later sessions, once per call. Raises Invalid, NotFound or Conflict, with text for the model."""
+
+    async def find_facts(self, query: str) -> list[Fact]:
+        """The remembered facts that share words with the query, the best first. Raises Invalid if there is no memory here."""
 
     def report(self, text: str) -> None:
         """Show the progress of the call to whoever watches. It is not stored."""

@@ -50,6 +50,8 @@ class CommandContext(Protocol):
     """The source of the sessions that this interface opens."""
     user: str
     """The user, on platforms with several; empty at a terminal."""
+    memory_owner: str
+    """Whose remembered facts the user may see and change; empty for nobody's."""
     busy: Mode
     """What happens to a message that arrives during a turn."""
 

@@ -14,6 +14,7 @@ from holdfast.slash import (
     cost,
     custom,
     mcp_servers,
+    memory,
     navigation,
     questions,
     queued,
@@ -131,6 +132,12 @@ COMMANDS = (
         completes="busy",
     ),
     SlashCommand("skills", skills.skills, "list the skills, or use one; /NAME does the same", "[NAME [TASK]]"),
+    SlashCommand(
+        "memory",
+        memory.memory,
+        "list, search or change what is remembered for later sessions",
+        "[WORDS | show ID | add TEXT | correct ID TEXT | forget ID | export]",
+    ),
     SlashCommand("mcp", mcp_servers.mcp, "list the MCP servers and their tools"),
     SlashCommand("search", browse.search, "search all sessions", "WORDS"),
     SlashCommand(

@@ -58,6 +58,7 @@ from holdfast.tools.backends.container import ContainerBackend
 from holdfast.tools.file_restorer import FileRestorer
 from holdfast.tools.toolbox import Toolbox
 from holdfast.wiring.instructions import InstructedSession, SessionInstructions, with_skills
+from holdfast.wiring.memory import StoredMemory
 from holdfast.wiring.tools import ATTENDED_SOURCES, SessionTools, open_tools, session_terminal, tool_call_settings
 
 SessionToolbox = Callable[[str, Toolbox], Toolbox]
@@ -130,7 +131,14 @@ async def open_engine(
         services, settings, environment, registry, foreground, context_window(settings, settings.model)
     ) as tools:
         prepare = _prepare_turns(
-            settings, models, meter, tools, session_tools, (clock, environment.get("TZ", "")), attended=attended
+            database,
+            settings,
+            models,
+            meter,
+            tools,
+            session_tools,
+            (clock, environment.get("TZ", "")),
+            attended=attended,
         )
         scheduler = Scheduler(services, prepare, adopt=foreground.adopt)
         engine = _build_engine(
@@ -267,6 +275,7 @@ def _sum_up_usage(database: Database) -> SweepStep:
 
 
 def _prepare_turns(
+    database: Database,
     settings: Settings,
     models: ModelRouter,
     meter: Meter,
@@ -301,6 +310,7 @@ def _prepare_turns(
             workdir=tool_calls.workdir,
             terminal=tool_calls.terminal,
             window=window,
+            memory=None if tool_calls.memory is None else StoredMemory(database, tool_calls.memory.project),
         )
         return TurnSettings(
             ModelCallSettings(

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.engine.context.tokens import BYTES_PER_TOKEN
 from holdfast.instructions.environment import describe_environment
+from holdfast.instructions.memory import MAX_TOTAL as MAX_MEMORY
 from holdfast.instructions.rules import MAX_TOTAL, load_rules
 from holdfast.instructions.skill_loading import skill_loader
 from holdfast.instructions.skills import MAX_LISTING, load_skills
@@ -18,11 +19,14 @@ from holdfast.model.times import Clock, moment
 from holdfast.settings import Settings
 from holdfast.tools.skill import MAX_BODY, SkillTool
 from holdfast.tools.toolbox import Toolbox
+from holdfast.wiring.memory import StoredMemory
 
 SHARE = 8
 """The rules may take the window divided by this."""
 SKILL_SHARE = 16
 """The same for the list of skills."""
+MEMORY_SHARE = 16
+"""The same for remembered facts."""
 
 
 def with_skills(toolbox: Toolbox, home: Path, window: int) -> Toolbox:
@@ -39,6 +43,7 @@ class InstructedSession(msgspec.Struct, frozen=True, kw_only=True):
     workdir: Callable[[], Path]
     terminal: str
     window: int
+    memory: StoredMemory | None = None
 
 
 class SessionInstructions:
@@ -58,13 +63,15 @@ class SessionInstructions:
         chars = session.window * BYTES_PER_TOKEN
         self._limit = min(MAX_TOTAL, chars // SHARE)
         self._skill_limit = min(MAX_LISTING, chars // SKILL_SHARE)
+        self._memory_limit = min(MAX_MEMORY, chars // MEMORY_SHARE)
         self._has_rules = session.source in settings.agent.rules
         self._has_environment = session.source in settings.agent.environment
 
     @property
     def loader(self) -> LoadInstructions | None:
         """The function that loads them; None if the session has none, so that its turns do no work for it."""
-        return self.load if self._has_rules or self._has_environment else None
+        has_any = self._has_rules or self._has_environment or self._session.memory is not None
+        return self.load if has_any else None
 
     async def load(self, request: InstructionsRequest) -> list[InstructionsLoaded]:
         """The events of the parts that have changed. Files are read in a thread, and only for the configured sources."""
@@ -72,6 +79,8 @@ class SessionInstructions:
             loaded = await asyncio.to_thread(lambda: list(self._parts(request)))
         else:
             loaded = list(self._parts(request))
+        if self._session.memory is not None:
+            loaded.append(await self._session.memory.load(request, self._memory_limit))
         return changed_parts(request.turn_id, request.recorded, loaded)
 
     def _parts(self, request: InstructionsRequest) -> Iterator[LoadedPart]:

@@ -31,11 +31,14 @@ from holdfast.tools.command_snapshots import CommandSnapshots
 from holdfast.tools.delegate import DelegateTool
 from holdfast.tools.process import ProcessTool
 from holdfast.tools.recall import PAGE_CHARS, RecallTool
+from holdfast.tools.recall_memory import RecallMemoryTool
+from holdfast.tools.remember import RememberTool
 from holdfast.tools.sandbox import Sandbox, open_sandbox
 from holdfast.tools.send_file import SendFileTool
 from holdfast.tools.todo import TodoTool
 from holdfast.tools.toolbox import Toolbox
 from holdfast.wiring.delegation import delegation_settings, session_toolbox
+from holdfast.wiring.memory import memory_settings, without_memory
 from holdfast.wiring.web_tools import make_web_tools
 from holdfast.wiring.workdir import session_workdir
 
@@ -61,13 +64,15 @@ def tool_call_settings(
     recorded = opened.workdir if isinstance(opened, SessionOpened) else None
     link = delegation_of(session, opened)
     attended = attended or (link.root_source or session.summary.source) in ATTENDED_SOURCES
-    toolbox = session_toolbox(tools.toolbox, link, settings)
 
     def workdir() -> Path:
         return session_workdir(session, recorded, settings)
 
     model = session.summary.model or settings.model
     terminal = session_terminal(opened, settings, has_bubblewrap=tools.has_bubblewrap)
+    memory = memory_settings(session, opened, settings, workdir, terminal)
+    offered = tools.toolbox if memory is not None else without_memory(tools.toolbox)
+    toolbox = session_toolbox(offered, link, settings)
     return ToolCallSettings(
         toolbox=toolbox,
         approvals=settings.agent.approvals,
@@ -77,6 +82,7 @@ def tool_call_settings(
         files=settings.home / "files" / session.id,
         terminal=terminal,
         delegation=delegation_settings(toolbox, settings, model, workdir, terminal),
+        memory=memory,
     )
 
 
@@ -155,7 +161,8 @@ async def open_tools(
         _open_mcp_tools(settings) as mcp_tools,
     ):
         web_tools = make_web_tools(settings, window)
-        own_tools = [*own, process, recall, TodoTool(), send_file, DelegateTool(), *web_tools]
+        memory_tools = (RememberTool(), RecallMemoryTool())
+        own_tools = [*own, process, recall, TodoTool(), *memory_tools, send_file, DelegateTool(), *web_tools]
         toolbox = Toolbox([*own_tools, *image_tools, *mcp_tools])
         yield SessionTools(toolbox, containers, has_bubblewrap=sandbox.program is not None, snapshots=snapshots)
 

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from holdfast.model.approval import Match, Scope
 from holdfast.model.event import Source
+from holdfast.model.memory import LOCAL_OWNER, MemoryScope
 from holdfast.model.mode import Mode
 from holdfast.model.price import HIGHEST_COST
 from holdfast.model.session import State
@@ -14,6 +15,11 @@ from holdfast.settings import TerminalName
 
 Seq = Annotated[int, Meta(ge=0, le=2**53)]
 Line = Annotated[str, Meta(max_length=2000)]
+FactText = Annotated[str, Meta(min_length=1, max_length=100_000)]
+Name = Annotated[str, Meta(max_length=2000, pattern=r"^[^\x00-\x1f\ud800-\udfff]*$")]
+Owner = Annotated[
+    str, Meta(max_length=2000, pattern=r"^(local|[^\x00-\x1f:\ud800-\udfff]+:[^\x00-\x1f\ud800-\udfff]*)$")
+]
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 
 
@@ -109,6 +115,27 @@ class AnswerQuestionRequest(RequestModel, frozen=True):
 
 class ListRulesRequest(RequestModel, frozen=True):
     revoked: bool = False
+
+
+class ListFactsRequest(RequestModel, frozen=True):
+    q: Line = ""
+    owner: Line | None = None
+    scope: MemoryScope | None = None
+    project: Line | None = None
+    history: bool = False
+    limit: Limit = 100
+    cursor: Line | None = None
+
+
+class NewFactRequest(RequestModel, frozen=True):
+    text: FactText
+    scope: MemoryScope = "user"
+    owner: Owner = LOCAL_OWNER
+    project: Name = ""
+
+
+class CorrectFactRequest(RequestModel, frozen=True):
+    text: FactText
 
 
 class CompactRequest(RequestModel, frozen=True):

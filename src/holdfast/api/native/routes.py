@@ -7,6 +7,7 @@ from holdfast.api.native import (
     events,
     files,
     hermes_compat,
+    memory,
     processes,
     questions,
     request_models,
@@ -20,6 +21,7 @@ from holdfast.api.native import (
 )
 from holdfast.api.native.endpoint import Endpoint
 from holdfast.interop.documents.explanation import CompactResponse, WhyResponse
+from holdfast.interop.documents.memory import FactDetailResponse, FactItem, FactListResponse, ForgottenResponse
 from holdfast.interop.documents.processes import ProcessItem, ProcessListResponse
 from holdfast.interop.documents.questions import (
     ApprovalRuleItem,
@@ -160,6 +162,11 @@ ENDPOINTS = (
     ),
     Endpoint("GET", "/v1/usage", usage.get_usage, UsageResponse, query=request_models.UsageRequest),
     Endpoint("GET", "/v1/usage.csv", usage.get_usage_csv, query=request_models.UsageRequest),
+    Endpoint("GET", "/v1/memory", memory.list_, FactListResponse, query=request_models.ListFactsRequest, large=True),
+    Endpoint("POST", "/v1/memory", memory.add, FactItem, body=request_models.NewFactRequest, status=201),
+    Endpoint("GET", "/v1/memory/{id}", memory.get, FactDetailResponse),
+    Endpoint("PATCH", "/v1/memory/{id}", memory.correct, FactItem, body=request_models.CorrectFactRequest),
+    Endpoint("DELETE", "/v1/memory/{id}", memory.forget, ForgottenResponse),
     Endpoint("GET", "/v1/search", search.search, response_models.SearchResponse, query=request_models.SearchRequest),
     Endpoint(
         "GET",

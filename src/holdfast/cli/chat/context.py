@@ -15,6 +15,7 @@ from holdfast.engine.submission import NewMessage
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import Renewed
+from holdfast.model.memory import LOCAL_OWNER
 from holdfast.model.message import Content
 from holdfast.model.mode import LOCAL_USER
 from holdfast.model.mode import Mode as PermissionMode
@@ -55,6 +56,7 @@ class TerminalChat(ABC):
         self.session_id: str | None = None
         self.source: str = opening.source
         self.user: str = ""
+        self.memory_owner: str = LOCAL_OWNER
         self.busy: Mode = app.settings.agent.busy
         self._app = app
         self._opening = msgspec.structs.replace(opening, ref=None)

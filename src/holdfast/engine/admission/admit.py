@@ -32,6 +32,8 @@ class UserInput(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     sender: str = ""
     """The id of the sender, if not the local user."""
+    shared: bool = False
+    """Whether other people read the conversation."""
     caller: str = ""
     key: str = ""
     request: str = ""
@@ -78,7 +80,7 @@ def admit_to(
         )
         if bound != user_input.turn_id:
             return Admission(session, bound, repeated=True)
-    said = msgspec.structs.replace(said, sender=_sender(user_input))
+    said = msgspec.structs.replace(said, sender=_sender(user_input), shared=user_input.shared)
     require_not_trashed(session)
     if user_input.instead is not None:
         session = rewind(tx, user_input.instead, at=at)

@@ -18,11 +18,13 @@ from holdfast.engine.streaming.bus import LiveText
 from holdfast.engine.turn import approval
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.delegate_call import DelegationSettings, delegate
+from holdfast.engine.turn.memory_call import MemorySettings, find_facts, remember
 from holdfast.model.approval import Proposal, describe
 from holdfast.model.delegation import DelegationRecord, DelegationRequest, delegation_of
 from holdfast.model.errors import BadReply, Invalid, Unreachable
 from holdfast.model.event import ApprovalAsked, ToolCheckpointed
 from holdfast.model.file_change import NewFileChange
+from holdfast.model.memory import Fact, FactRequest
 from holdfast.model.message import ToolCall, text_of
 from holdfast.model.provider import AskModel, ModelReply, ModelRequest
 from holdfast.model.tool import CallAnswer, CallQuestion, Completion, CompletionRequest
@@ -51,6 +53,7 @@ class HostSettings(msgspec.Struct, frozen=True):
     """How long a question waits for its answer; None for no limit."""
     model: CallModelSettings | None = None
     delegation: DelegationSettings | None = None
+    memory: MemorySettings | None = None
 
 
 class SessionHost:
@@ -104,6 +107,12 @@ class SessionHost:
         if self._settings.delegation is None:
             raise Invalid("this session cannot delegate tasks. Do the task yourself.")
         return await delegate(self._active, self._call, self._settings.delegation, request)
+
+    async def remember(self, request: FactRequest) -> Fact:
+        return await remember(self._active, self._call, self._settings.memory, request)
+
+    async def find_facts(self, query: str) -> list[Fact]:
+        return await find_facts(self._active, self._settings.memory, query)
 
     def report(self, text: str) -> None:
         self._active.stream("progress", f"{self._call.name}: {text[:MAX_REPORT]}")

@@ -19,6 +19,7 @@ from holdfast.engine.delegation.link import (
 )
 from holdfast.engine.turn import approval
 from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.engine.turn.memory_call import memory_owner
 from holdfast.model.delegation import DelegationRecord, DelegationRequest, delegation_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import ChildStarted, Delegation, SessionOpened, UserSaid
@@ -92,6 +93,7 @@ def _plan(
         max_steps=request.max_steps,
         max_tokens=request.max_tokens,
         seconds=min(request.seconds or limits.seconds, limits.seconds),
+        memory_owner=memory_owner(active, turn_id),
     )
     model = settings.check_model(request.model) if request.model else active.turn.terms.model or summary.model
     opened = SessionOpened(source=CHILD, model=model, workdir=settings.workdir(), terminal=settings.terminal)

@@ -1,6 +1,7 @@
 """Loads the instructions of a turn: before its first model call, never in the middle of it."""
 
 from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.engine.turn.memory_call import memory_owner
 from holdfast.model.event import InstructionsLoaded, ModelSaid
 from holdfast.model.instructions import InstructionsRequest, LoadInstructions
 
@@ -18,6 +19,9 @@ async def load_instructions(active: ActiveSession, load: LoadInstructions) -> No
             recorded=active.context.instructions,
             has_own_system=bool(options.instructions or options.system or active.context.system),
             epoch=active.context.epoch,
+            memory_owner=memory_owner(active, turn_id),
+            summarized_upto=active.context.upto_seq,
+            topic=active.session.summary.preview,
         )
     )
     if events:

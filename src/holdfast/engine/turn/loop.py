@@ -14,6 +14,7 @@ from holdfast.engine.context import budget
 from holdfast.engine.context.budget import ENOUGH, BudgetDecision
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.instructions import load_instructions
+from holdfast.engine.turn.memory_call import TOOLS, memory_owner
 from holdfast.engine.turn.model_call import ModelCallSettings, call_model, spent
 from holdfast.engine.turn.next_step import (
     CallModel,
@@ -127,12 +128,15 @@ def update_frame(active: ActiveSession, settings: TurnSettings) -> RequestFrame:
 
 
 def _own_tools(active: ActiveSession, settings: TurnSettings) -> tuple[ToolSpec, ...]:
-    """The tools of the session; the one that loads skills only while there are any."""
+    """The tools of the session; without those for skills while there are none, and for memory in a turn that has none."""
     specs = settings.tool_call.toolbox.specs()
+    hidden: set[str] = set()
     listed = active.context.instructions.get("skills")
-    if settings.instructions is None or (listed is not None and listed.text):
-        return specs
-    return tuple(spec for spec in specs if spec.name != SKILL_TOOL)
+    if settings.instructions is not None and (listed is None or not listed.text):
+        hidden.add(SKILL_TOOL)
+    if settings.tool_call.memory is not None and not memory_owner(active, active.turn.id or ""):
+        hidden.update(TOOLS)
+    return tuple(spec for spec in specs if spec.name not in hidden) if hidden else specs
 
 
 def _room(active: ActiveSession, settings: TurnSettings) -> BudgetDecision:

@@ -13,6 +13,7 @@ from holdfast.engine.turn import approval, permission
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.call_host import CallModelSettings, HostSettings, SessionHost
 from holdfast.engine.turn.delegate_call import DelegationSettings
+from holdfast.engine.turn.memory_call import MemorySettings
 from holdfast.engine.turn.permission import BEGUN, ModeChangedMeanwhile, Permission, require_mode
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.event import ApprovalAnswered, ApprovalAsked, Event, PlanChanged, ToolEnded, ToolStarted
@@ -58,6 +59,8 @@ class ToolCallSettings(msgspec.Struct, frozen=True):
     """The session's model, for calls that ask for a completion."""
     delegation: DelegationSettings | None = None
     """What the session may delegate to child sessions; None for nothing."""
+    memory: MemorySettings | None = None
+    """The memory of the session; None if it has none."""
 
 
 class ParsedCall(msgspec.Struct, frozen=True):
@@ -147,7 +150,9 @@ def _started(active: ActiveSession, call: ToolCall) -> ToolStarted:
 
 
 def _scene(active: ActiveSession, settings: ToolCallSettings, call: ToolCall) -> ToolContext:
-    host = HostSettings(settings.approvals, settings.approval_seconds, settings.model, settings.delegation)
+    host = HostSettings(
+        settings.approvals, settings.approval_seconds, settings.model, settings.delegation, settings.memory
+    )
     return ToolContext(
         session_id=active.id,
         turn_id=_turn_id(active),

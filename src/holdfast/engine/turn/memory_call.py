@@ -1,0 +1,134 @@
+"""Tool calls that remember a fact for later sessions, or look for remembered ones.
+
+A fact is saved in the transaction that records it in the session's log, so that each cites the other. A call that another
+worker repeats finds its fact by the session, the turn and the call.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.engine import outbound
+from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.model.delegation import delegation_of
+from holdfast.model.errors import Invalid
+from holdfast.model.event import Event, FactRemembered, UserSaid
+from holdfast.model.memory import EVERYBODY, LOCAL_OWNER, MODEL, Fact, FactRequest, MemoryPlace, NewFact, owner_of
+from holdfast.model.message import File, Image, ToolCall, ToolResult
+from holdfast.model.session import collapse_line
+from holdfast.store.database import Transaction
+from holdfast.store.repos import memory, sessions
+from holdfast.store.search.ranking import rank
+
+TOOLS = ("remember", "recall_memory")
+"""The tools that need a memory."""
+HARMLESS = {*TOOLS, "todo"}
+"""Tools whose results contain nothing from outside."""
+MAX_SOURCES = 10
+MAX_NAME = 64
+MAX_FOUND = 30
+OFF = (
+    "the memory is off in this conversation: other people may read it, or it is not clear whose it is. Tell the user so; "
+    "'holdfast memory' shows and changes facts"
+)
+
+
+class MemorySettings(msgspec.Struct, frozen=True):
+    """The memory of a session. `project` returns the root directory of its project; empty if it has none."""
+
+    project: Callable[[], str]
+
+
+def memory_owner(active: ActiveSession, turn_id: str) -> str:
+    """Whose facts the turn may use; empty for nobody's. A turn without a message is for who wrote the last one."""
+    link = delegation_of(active.session, active.opened)
+    said = _messages(outbound.of_turn(active.entries, turn_id))
+    if not said and not link.parent_id:
+        last = next((entry.event for entry in reversed(active.entries) if isinstance(entry.event, UserSaid)), None)
+        said = [] if last is None else [last]
+    return owner_of(active.session.summary.source, link, said, client=active.turn.terms.client)
+
+
+def _messages(events: list[Event]) -> list[UserSaid]:
+    return [event for event in events if isinstance(event, UserSaid)]
+
+
+async def remember(
+    active: ActiveSession, call: ToolCall, settings: MemorySettings | None, request: FactRequest
+) -> Fact:
+    """Save the fact of the call, unless it is saved. Raises Invalid, NotFound or Conflict, with text for the model."""
+    turn_id = active.turn.id
+    assert turn_id is not None, "calls belong to a turn"
+    database, place = active.services.database, await _place(active, turn_id, settings)
+    known = await database.read(memory.get_by_call, active.id, turn_id, call.id)
+    if known is not None:
+        return known
+    await database.read(_check_scope, request, place)
+    new = NewFact(
+        place=place,
+        scope=request.scope,
+        text=request.text,
+        author=MODEL,
+        replaces=request.replaces,
+        session_id=active.id,
+        turn_id=turn_id,
+        call_id=call.id,
+        sources=find_sources(active),
+    )
+    event = FactRemembered(
+        turn_id=turn_id, call_id=call.id, scope=new.scope, replaces=new.replaces or 0, sources=new.sources
+    )
+    saved: list[Fact] = []
+    at = active.services.clock.now()
+
+    def save(tx: Transaction) -> None:
+        # The event is the last one of the log in this transaction.
+        saved[:] = [memory.add(tx, new, seq=sessions.get(tx, active.id).seq, at=at)]
+
+    await active.commit([event], save)
+    return saved[0]
+
+
+def _check_scope(tx: Transaction, request: FactRequest, place: MemoryPlace) -> None:
+    """Raise Invalid for a fact that everybody would be told: only the local user's sessions can ask for approval of it."""
+    if request.scope == "global" and place.owner != LOCAL_OWNER:
+        raise Invalid("only the owner of this installation can save facts with the scope global; use the scope user")
+    if request.replaces is None:
+        return
+    before = memory.get(tx, request.replaces)
+    if before is not None and before.owner == EVERYBODY:
+        raise Invalid(
+            f"{before.id} has the scope global, which is told to everybody, so only the owner of this installation can "
+            f"correct it: /memory correct {before.id} TEXT"
+        )
+
+
+async def find_facts(active: ActiveSession, settings: MemorySettings | None, query: str) -> list[Fact]:
+    """The facts that this turn may use and that share words with the query, the best first. Raises Invalid."""
+    assert active.turn.id is not None, "calls belong to a turn"
+    place = await _place(active, active.turn.id, settings)
+    facts = await active.services.database.read(memory.list_visible, place)
+    return [facts[index] for _, index in rank([fact.text for fact in facts], query)[:MAX_FOUND]]
+
+
+async def _place(active: ActiveSession, turn_id: str, settings: MemorySettings | None) -> MemoryPlace:
+    owner = "" if settings is None else memory_owner(active, turn_id)
+    if settings is None or not owner:
+        raise Invalid(OFF)
+    return MemoryPlace(owner, await asyncio.to_thread(settings.project))
+
+
+def find_sources(active: ActiveSession) -> tuple[str, ...]:
+    """What the model has in its context that the user did not write: results of tools, attachments, a summary of them."""
+    names: dict[str, str] = {}
+    found: dict[str, None] = {} if active.context.compaction is None else {"a summary of earlier messages": None}
+    for message in active.context.view:
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                names[part.id] = collapse_line(part.name)[:MAX_NAME]
+            elif isinstance(part, ToolResult):
+                found[names.get(part.call_id, "a tool")] = None
+            elif isinstance(part, File | Image):
+                found["an attachment"] = None
+    return tuple(sorted(name for name in found if name not in HARMLESS))[:MAX_SOURCES]

@@ -1,0 +1,53 @@
+"""Ranks short texts by a query in any script, without an index: for facts, of which there are at most some hundreds. Pure.
+
+A text that contains every word of the query, as in a search of sessions, comes first. The others follow by the parts
+of words that they share with it, where rare ones count more.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+from holdfast.store.search.trigrams import GRAM, fold, matches_all, parse_query
+
+WORDS = re.compile(r"[^\W_]+")
+MAX_QUERY = 1_000
+"""Characters of a query that are used."""
+
+
+def rank(texts: Sequence[str], query: str) -> list[tuple[float, int]]:
+    """The score and the index of each text that shares something with the query, the best first, among equals the last."""
+    query = query[:MAX_QUERY]
+    if not query.strip():
+        return []
+    wanted, terms = grams(query), parse_query(query)
+    folded = [fold(text) for text in texts]
+    found = [grams(text) & wanted for text in folded]
+    frequency = Counter(gram for shared in found for gram in shared)
+    scored = []
+    for index, text in enumerate(folded):
+        score = sum(1 / frequency[gram] for gram in sorted(found[index]))
+        if matches_all(text, terms):
+            score += len(texts) + len(wanted)
+        if score:
+            scored.append((score, index))
+    return sorted(scored, reverse=True)
+
+
+def grams(text: str) -> set[str]:
+    """The parts of its words: three characters each, or two where a script has no blanks between words."""
+    found: set[str] = set()
+    for word in WORDS.findall(fold(text)):
+        size = GRAM if word.isascii() or _has_case(word) else GRAM - 1
+        if len(word) <= size:
+            found.add(word)
+        elif size == GRAM:
+            found.update(word[start : start + GRAM] for start in range(len(word) - GRAM + 1))
+        else:
+            found.update(first + second for first, second in pairwise(word))
+    return found
+
+
+def _has_case(word: str) -> bool:
+    return word.upper() != word
