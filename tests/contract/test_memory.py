@@ -5,18 +5,17 @@ import asyncio
 import pytest
 
 from holdfast.model.errors import Conflict, Invalid, NotFound
-from holdfast.model.memory import (
-    LOCAL_OWNER,
+from holdfast.model.memory.fact import (
     MAX_FACT,
     MAX_FACTS,
     MAX_PER_TURN,
     MAX_VERSIONS,
     MODEL,
     Fact,
-    MemoryPlace,
     MemoryScope,
     NewFact,
 )
+from holdfast.model.memory.owner import LOCAL_OWNER, MemoryPlace
 from holdfast.store.database import Database
 from holdfast.store.repos import memory
 from holdfast.store.repos.memory import FactFilter

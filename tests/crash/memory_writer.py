@@ -4,7 +4,8 @@ import asyncio
 import os
 import sys
 
-from holdfast.model.memory import LOCAL_OWNER, MODEL, MemoryPlace, NewFact
+from holdfast.model.memory.fact import MODEL, NewFact
+from holdfast.model.memory.owner import LOCAL_OWNER, MemoryPlace
 from holdfast.store.repos import memory
 from tests.contract.store_urls import open_place
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from holdfast.model.event import UserSaid
-from holdfast.model.memory import MemoryPlace, NewFact
+from holdfast.model.memory.fact import NewFact
+from holdfast.model.memory.owner import MemoryPlace
 from holdfast.store.repos import aliases, memory
 from tests.engine.stage import Stage
 from tests.engine.turn.test_memory import stage_with_memory

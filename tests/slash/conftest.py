@@ -9,7 +9,7 @@ from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.submission import NewMessage
 from holdfast.model.errors import Busy, Invalid
-from holdfast.model.memory import LOCAL_OWNER
+from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.message import Content, Text
 from holdfast.model.mode import Mode as PermissionMode
 from holdfast.settings import Settings

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from holdfast.model.memory import LOCAL_OWNER, MemoryPlace, MemoryScope, NewFact
+from holdfast.model.memory.fact import MemoryScope, NewFact
+from holdfast.model.memory.owner import LOCAL_OWNER, MemoryPlace
 from holdfast.slash.registry import run
 from holdfast.store.repos import memory
 from tests.slash.conftest import TestContext

@@ -11,7 +11,7 @@ from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
 from holdfast.engine.process_port import list_running
 from holdfast.model.errors import Busy, Invalid
-from holdfast.model.memory import LOCAL_OWNER
+from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.message import Content
 from holdfast.model.mode import LOCAL_USER
 from holdfast.model.mode import Mode as PermissionMode

@@ -19,7 +19,8 @@ from holdfast.interop.documents.memory import (
 )
 from holdfast.interop.serialization import dump
 from holdfast.model.errors import Invalid
-from holdfast.model.memory import LOCAL_OWNER, SCOPES, Fact, MemoryPlace, MemoryScope, NewFact, parse_fact_id
+from holdfast.model.memory.fact import SCOPES, Fact, MemoryScope, NewFact, parse_fact_id
+from holdfast.model.memory.owner import LOCAL_OWNER, MemoryPlace
 from holdfast.model.mode import LOCAL_USER
 from holdfast.model.text import counted
 from holdfast.store.repos import memory as facts

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.model.event import InstructionsLoaded, InstructionSource
 from holdfast.model.instructions import InstructionsRequest, LoadedPart, hash_text
-from holdfast.model.memory import Fact, MemoryScope, describe_fact
+from holdfast.model.memory.fact import Fact, MemoryScope, describe_fact
 from holdfast.model.text import counted
 from holdfast.store.search.ranking import rank
 

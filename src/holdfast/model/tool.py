@@ -11,7 +11,7 @@ from holdfast.model.delegation import DelegationRecord, DelegationRequest
 from holdfast.model.event import InstructionSource
 from holdfast.model.file_change import NewFileChange
 from holdfast.model.finding import Finding
-from holdfast.model.memory import Fact, FactRequest
+from holdfast.model.memory.fact import Fact, FactRequest
 from holdfast.model.message import Content, Message, Text
 from holdfast.model.plan import PlanItem
 from holdfast.model.provider import ToolSpec

@@ -6,7 +6,8 @@ from holdfast.clock import format_local_time
 from holdfast.interop.documents.memory import FactItem, describe_place, describe_source
 from holdfast.interop.serialization import dump
 from holdfast.model.errors import Invalid, NotFound
-from holdfast.model.memory import EVERYBODY, LOCAL_OWNER, Fact, MemoryPlace, NewFact, parse_fact_id
+from holdfast.model.memory.fact import Fact, NewFact, parse_fact_id
+from holdfast.model.memory.owner import EVERYBODY, LOCAL_OWNER, MemoryPlace
 from holdfast.model.mode import LOCAL_USER
 from holdfast.model.sanitize import one_line
 from holdfast.model.text import counted

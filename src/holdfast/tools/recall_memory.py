@@ -2,7 +2,7 @@
 
 from holdfast.model.errors import Invalid
 from holdfast.model.finding import Finding
-from holdfast.model.memory import describe_fact
+from holdfast.model.memory.fact import describe_fact
 from holdfast.model.tool import ToolContext, ToolOutput
 from holdfast.tools.spec import load_spec
 

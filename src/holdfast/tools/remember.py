@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.model.errors import Conflict, Invalid, NotFound
 from holdfast.model.finding import Finding
-from holdfast.model.memory import MAX_FACT, SCOPES, FactRequest, MemoryScope, parse_fact_id
+from holdfast.model.memory.fact import MAX_FACT, SCOPES, FactRequest, MemoryScope, parse_fact_id
 from holdfast.model.tool import ToolContext, ToolOutput
 from holdfast.tools.spec import load_spec
 

@@ -13,7 +13,7 @@ from holdfast.instructions.rules import project_root
 from holdfast.model.delegation import delegation_of
 from holdfast.model.event import Event
 from holdfast.model.instructions import InstructionsRequest, LoadedPart
-from holdfast.model.memory import MemoryPlace
+from holdfast.model.memory.owner import MemoryPlace
 from holdfast.model.session import Session
 from holdfast.settings import Settings
 from holdfast.store.database import Database

@@ -16,7 +16,8 @@ from holdfast.model.entry import Entry
 from holdfast.model.event import Event, FactRemembered, InstructionsLoaded, ToolEnded, UserSaid
 from holdfast.model.ids import TURN
 from holdfast.model.instructions import InstructionsRequest, changed_parts, hash_text
-from holdfast.model.memory import LOCAL_OWNER, Fact, MemoryPlace, NewFact
+from holdfast.model.memory.fact import Fact, NewFact
+from holdfast.model.memory.owner import LOCAL_OWNER, MemoryPlace
 from holdfast.model.message import Text, text_of
 from holdfast.providers.scripted import ScriptedCall, ScriptStep
 from holdfast.store.database import Database, Transaction

@@ -5,7 +5,8 @@ from holdfast.api.native import request_models
 from holdfast.api.native.endpoint import EndpointCall
 from holdfast.interop.documents.memory import FactDetailResponse, FactItem, FactListResponse, ForgottenResponse
 from holdfast.model.errors import NotFound
-from holdfast.model.memory import MemoryPlace, NewFact, parse_fact_id
+from holdfast.model.memory.fact import NewFact, parse_fact_id
+from holdfast.model.memory.owner import MemoryPlace
 from holdfast.store.database import Transaction
 from holdfast.store.repos import memory
 from holdfast.store.repos.memory import NEWEST, FactFilter

@@ -7,7 +7,8 @@ from msgspec import Meta
 
 from holdfast.model.approval import Match, Scope
 from holdfast.model.event import Source
-from holdfast.model.memory import LOCAL_OWNER, MemoryScope
+from holdfast.model.memory.fact import MemoryScope
+from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.mode import Mode
 from holdfast.model.price import HIGHEST_COST
 from holdfast.model.session import State

@@ -15,7 +15,7 @@ from holdfast.engine.submission import NewMessage
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import Renewed
-from holdfast.model.memory import LOCAL_OWNER
+from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.message import Content
 from holdfast.model.mode import LOCAL_USER
 from holdfast.model.mode import Mode as PermissionMode

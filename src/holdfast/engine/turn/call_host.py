@@ -24,7 +24,7 @@ from holdfast.model.delegation import DelegationRecord, DelegationRequest, deleg
 from holdfast.model.errors import BadReply, Invalid, Unreachable
 from holdfast.model.event import ApprovalAsked, ToolCheckpointed
 from holdfast.model.file_change import NewFileChange
-from holdfast.model.memory import Fact, FactRequest
+from holdfast.model.memory.fact import Fact, FactRequest
 from holdfast.model.message import ToolCall, text_of
 from holdfast.model.provider import AskModel, ModelReply, ModelRequest
 from holdfast.model.tool import CallAnswer, CallQuestion, Completion, CompletionRequest

@@ -14,7 +14,8 @@ from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.model.delegation import delegation_of
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, FactRemembered, UserSaid
-from holdfast.model.memory import EVERYBODY, LOCAL_OWNER, MODEL, Fact, FactRequest, MemoryPlace, NewFact, owner_of
+from holdfast.model.memory.fact import MODEL, Fact, FactRequest, NewFact
+from holdfast.model.memory.owner import EVERYBODY, LOCAL_OWNER, MemoryPlace, owner_of
 from holdfast.model.message import File, Image, ToolCall, ToolResult
 from holdfast.model.session import collapse_line
 from holdfast.store.database import Transaction

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Self
 
 from holdfast.interop.serialization import Document, format_time
-from holdfast.model.memory import EVERYBODY, MODEL, Fact
+from holdfast.model.memory.fact import MODEL, Fact
+from holdfast.model.memory.owner import EVERYBODY
 
 
 class FactItem(Document, frozen=True):

@@ -1,7 +1,7 @@
 """Facts that outlive their session: append-only, superseded by corrections, and emptied when a person forgets them.
 
 Writers pass one at a time, so numbers have no gaps and every limit holds. Nothing here decides who may see a fact: the
-place of a caller does (`model.memory.owner_of`).
+place of a caller does (`model.memory.owner`).
 """
 
 import json
@@ -11,18 +11,17 @@ from typing import cast
 import msgspec
 
 from holdfast.model.errors import Conflict, Invalid, NotFound
-from holdfast.model.memory import (
-    EVERYBODY,
+from holdfast.model.memory.fact import (
     MAX_FACTS,
     MAX_PER_TURN,
     MAX_VERSIONS,
     MODEL,
     Fact,
-    MemoryPlace,
     MemoryScope,
     NewFact,
     clean_fact,
 )
+from holdfast.model.memory.owner import EVERYBODY, MemoryPlace
 from holdfast.store.database import Row, Transaction
 from holdfast.store.search.ranking import rank
 

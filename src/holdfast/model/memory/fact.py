@@ -1,28 +1,21 @@
-"""Facts that a session remembers for later sessions, and whose they are. Pure.
+"""Facts that a session remembers for later sessions. Pure.
 
 A fact is never overwritten: a correction is a new version, and the earlier one stays until a person forgets the fact.
 """
 
 import json
 import re
-from collections.abc import Iterable
 from typing import Literal, get_args
 
 import msgspec
 
 from holdfast.model.errors import Invalid, NotFound
-from holdfast.model.event import Delegation, UserSaid
+from holdfast.model.memory.owner import MemoryPlace
 from holdfast.model.session import collapse_line
 from holdfast.model.times import iso
 
 MemoryScope = Literal["user", "project", "global"]
 SCOPES: tuple[MemoryScope, ...] = get_args(MemoryScope)
-LOCAL_OWNER = "local"
-"""The owner of the facts of the person who uses this machine."""
-EVERYBODY = ""
-"""The owner of facts with the scope `global`."""
-API_OWNER = "api:"
-"""The owner of facts of API clients that name no user; the prefix of the others."""
 MODEL = "model"
 """`Fact.author` of a fact that a model's call has saved."""
 MAX_FACT = 1_000
@@ -34,13 +27,6 @@ MAX_VERSIONS = 100
 MAX_PER_TURN = 20
 """Facts that one turn may save, so that text from elsewhere cannot make a model fill the memory."""
 FACT_ID = re.compile(r"(?:fact-)?(?P<number>[0-9]{1,15})", re.ASCII)
-
-
-class MemoryPlace(msgspec.Struct, frozen=True):
-    """Whose facts may be used, and in which project. Without a project there are no facts of the scope `project`."""
-
-    owner: str
-    project: str = ""
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,34 +110,6 @@ def parse_fact_id(text: str) -> int:
     if found is None:
         raise NotFound(f"there is no fact {text!r}; the id of a fact is like fact-12")
     return int(found["number"])
-
-
-def owner_of(source: str, link: Delegation, said: Iterable[UserSaid], *, client: str) -> str:
-    """Whose facts a turn may use: those of the one person who wrote its messages; empty for nobody's.
-
-    `link` is the delegation of a child session. A conversation that others read, or that another kind of user continues,
-    has no memory: a person's facts must not reach somebody else. `client` names a program that uses the API.
-    """
-    if link.parent_id:
-        return link.memory_owner
-    messages = list(said)
-    senders = {_person(one.sender) for one in messages}
-    if len(senders) != 1 or any(one.shared for one in messages):
-        return ""
-    (sender,) = senders
-    is_api = sender.startswith(API_OWNER)
-    if sender != collapse_line(sender):
-        return ""
-    if source == "gateway":
-        return "" if is_api else sender
-    if source == "api":
-        return (sender or API_OWNER) if is_api or not sender else ""
-    return "" if sender or client else LOCAL_OWNER
-
-
-def _person(sender: str) -> str:
-    """The sender without the name of the session that an API request gives: one user has many sessions."""
-    return sender.partition(" ")[0] if sender.startswith(API_OWNER) else sender
 
 
 def describe_fact(fact: Fact, *, with_place: bool = False) -> str:

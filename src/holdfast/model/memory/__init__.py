@@ -1,0 +1,1 @@
+"""Facts that sessions remember for later sessions."""
