@@ -14,6 +14,7 @@ from bench import (
     engine_turns,
     growth,
     history,
+    key_echo,
     large_store,
     liveness,
     memory,
@@ -109,6 +110,10 @@ async def _start(scope: Scope) -> list[Figure]:
     return startup.measure(scope.folder)
 
 
+async def _keys(scope: Scope) -> list[Figure]:
+    return key_echo.measure(scope.folder, keys=100 * scope.size.rounds)
+
+
 async def _dashboard(scope: Scope) -> list[Figure]:
     return await dashboard.measure(scope.folder, session_count=scope.size.sessions)
 
@@ -136,6 +141,7 @@ SECTIONS: dict[str, Section] = {
     "context": _context,
     "store": _store,
     "start": _start,
+    "keys": _keys,
     "live": _live,
     "postgres": _postgres,
     "dashboard": _dashboard,

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.engine.admission.open_session import OpenRequest
-from holdfast.slash import registry
+from holdfast.slash import registry, session_choices
 from holdfast.slash.format import DAY, HOUR, MICROSECONDS, format_local_time, relative_time
 from holdfast.slash.session_choices import HERE
 from tests.slash.conftest import TestContext
@@ -42,6 +42,22 @@ async def test_sessions_of_this_directory_are_offered_first(context: TestContext
     assert [choice.value for choice in context.offered] == [here.session.id, elsewhere.session.id]
     assert [choice.tags for choice in context.offered] == [(HERE, "chat"), ("run",)]
     assert "Here · just now · 0 messages · chat · " in context.offered[0].label
+
+
+async def test_chats_are_offered_before_newer_sessions_of_other_sources(
+    context: TestContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_choices, "OFFERED", 2)
+    folders = (context.workdir, context.workdir / "x")
+    chats = [await context.engine.open(OpenRequest(source="chat", workdir=folder)) for folder in folders]
+    for folder in (*folders, *folders):
+        await context.engine.open(OpenRequest(source="batch", workdir=folder))
+
+    await registry.run(context, "/resume")
+
+    tags = [(HERE, "chat"), (HERE, "batch"), ("chat",), ("batch",)]
+    assert [choice.tags for choice in context.offered] == tags
+    assert [context.offered[0].value, context.offered[2].value] == [chat.session.id for chat in chats]
 
 
 async def test_the_models_of_the_settings_and_of_recent_sessions_are_offered(context: TestContext) -> None:

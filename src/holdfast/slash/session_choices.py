@@ -1,4 +1,4 @@
-"""The sessions that /resume offers: those of this directory first, each group most recent first."""
+"""The sessions that /resume offers: those of this directory first, and chats before others; each group most recent first."""
 
 from pathlib import Path
 
@@ -11,15 +11,18 @@ from holdfast.store.database import Transaction
 from holdfast.store.repos import log, session_list
 
 OFFERED = 500
-"""The most recently used sessions. Older ones can be found with /search."""
+"""The most recently used chats, and the most recently used sessions. Older ones can be found with /search."""
+CHAT = "chat"
 HERE = "this directory"
 
 
 def load(tx: Transaction, workdir: Path, now: int, *, current: str | None) -> list[CommandChoice]:
     """The options, each with its source and, for a session of the directory, `HERE` as tags."""
-    page = session_list.list_page(tx, session_list.SessionFilters(), limit=OFFERED)
-    choices = [_choice(tx, one, str(workdir), now) for one in page.sessions if one.id != current]
-    return sorted(choices, key=lambda choice: HERE not in choice.tags)
+    filters = session_list.SessionFilters(source=CHAT), session_list.SessionFilters()
+    pages = [session_list.list_page(tx, one, limit=OFFERED).sessions for one in filters]
+    found = {one.id: one for page in pages for one in page if one.id != current}
+    choices = [_choice(tx, one, str(workdir), now) for one in found.values()]
+    return sorted(choices, key=lambda choice: (HERE not in choice.tags, CHAT not in choice.tags))
 
 
 def _choice(tx: Transaction, session: Session, workdir: str, now: int) -> CommandChoice:

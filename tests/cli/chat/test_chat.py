@@ -201,7 +201,7 @@ def test_the_status_line_shows_model_title_and_context_use(
     holdfast: Holdfast, home: Path, scripted: Callable[..., str]
 ) -> None:
     home.mkdir()
-    (home / "config.toml").write_text("[context]\nwindow = 2000\n")
+    (home / "config.toml").write_text("[context]\nwindow = 8000\n")
     with Terminal(home, model=scripted({"say": "word " * 300}), columns=120) as chat:
         chat.ready().say("Talk about lighthouses")
         chat.match(r"script\.json · \S+ · context \d+% · \S+ tokens.* · Talk about lighthouses")

@@ -124,6 +124,15 @@ def test_a_long_edit_shows_changed_lines_rather_than_those_around_them() -> None
     assert lines[-1].text == "… 16 more changed lines (/show 7)"
 
 
+def test_the_lines_of_a_preview_with_diffs_are_coloured_within_the_hunks_only() -> None:
+    text = "- a list\nrestore a.txt\n--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\nremove b.txt\n-not a change"
+
+    styles = {line: style for line, style in diff.style_lines(text) if style}
+
+    assert styles == {"@@ -1,2 +1,2 @@": "cyan", "-two": "red", "+2": "green"}
+    assert "\n".join(line for line, _ in diff.style_lines(text)) == text
+
+
 @pytest.mark.parametrize("text", ["--- a list\n- of things", "plain output", "@@ -1 +1 @@\n+x"])
 def test_other_output_is_not_shown_as_a_diff(text: str) -> None:
     assert diff.format_diff(text, "") is None

@@ -37,7 +37,7 @@ from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.engine import Engine
 from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.model.mode import DEFAULT_MODE, next_mode
+from holdfast.model.mode import next_mode
 from holdfast.model.sanitize import one_line
 from holdfast.model.session import Session
 from holdfast.slash import queued, registry
@@ -128,7 +128,7 @@ class ChatApp(TerminalChat):
         mode = self.opening_mode if summary is None else summary.mode
         facts = StatusFacts(
             model=summary.model if summary is not None and summary.model else self.model,
-            mode="" if mode == DEFAULT_MODE else mode,
+            mode=mode,
             directory=self._directory,
             branch=self._branch.name(),
             share=usage.context / self._window(session) if usage.context else 0.0,

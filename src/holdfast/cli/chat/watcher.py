@@ -11,6 +11,7 @@ from contextlib import aclosing
 from holdfast import process_lookup
 from holdfast.cli import stopped_worker
 from holdfast.cli.chat.output import banner
+from holdfast.cli.chat.output.diff import style_lines
 from holdfast.cli.chat.output.inline_images import InlineImages
 from holdfast.cli.chat.output.painter import Painter
 from holdfast.cli.chat.output.status_line import TokenUsage
@@ -77,7 +78,8 @@ class SessionWatcher:
 
     def show(self, text: str) -> None:
         """Print lines that are not part of the session."""
-        self._show(self._painter.rows(text, "yellow" if text.startswith("!") else "dim"))
+        usual = "yellow" if text.startswith("!") else "dim"
+        self._show("".join(self._painter.rows(line, style or usual) for line, style in style_lines(text)))
 
     async def show_session(self, session: Session, entries: Sequence[Entry]) -> None:
         """Print the session header and the latest exchanges."""

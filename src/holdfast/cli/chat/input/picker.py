@@ -15,9 +15,11 @@ from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.layout import Layout
 from prompt_toolkit.output import Output
 
+from holdfast.cli.chat.output.diff import style_lines
 from holdfast.cli.chat.output.screen import STYLE
 from holdfast.cli.chat.output.text_fit import fit
 from holdfast.model.errors import HoldfastError
+from holdfast.model.sanitize import visible
 from holdfast.slash.context import CommandChoice, Preview
 from holdfast.tasks import Tasks
 
@@ -81,7 +83,7 @@ class Picker:
             [
                 Window(FormattedTextControl("\n".join(asked)), height=len(asked), style="class:question"),
                 search,
-                Window(FormattedTextControl(self._rows), wrap_lines=False),
+                Window(FormattedTextControl(self._rows), wrap_lines=False, dont_extend_height=True),
                 Window(height=1, char="─", style="class:status"),
                 Window(FormattedTextControl(self._text), wrap_lines=True),
                 Window(FormattedTextControl(self._hint), height=1, style="class:status"),
@@ -104,9 +106,10 @@ class Picker:
             rows.append((style, f"{'▸' if number == index else ' '} {fit(option.label, size.columns - 3)}\n"))
         return rows or [("class:status", "no matches\n")]
 
-    def _text(self) -> str:
+    def _text(self) -> StyleAndTextTuples:
         selected = self._selected()
-        return "" if selected is None or self._preview is None else self._texts.get(selected.value, "…")
+        text = "" if selected is None or self._preview is None else self._texts.get(selected.value, "…")
+        return [(f"ansi{style}" if style else "", f"{line}\n") for line, style in style_lines(visible(text))]
 
     def _read(self) -> None:
         self._tasks.cancel()

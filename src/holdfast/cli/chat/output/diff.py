@@ -11,6 +11,7 @@ HEADER = re.compile(r"^--- .*\n\+\+\+ .*\n(?=@@ )", re.MULTILINE)
 HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 MOST = 24
 """Lines of a change that are shown."""
+CHANGED = {"+": "green", "-": "red"}
 STYLES = {"+": "green", "-": "red", " ": "dim"}
 
 
@@ -55,3 +56,15 @@ def _numbered(lines: Sequence[str]) -> Iterator[DiffLine]:
         yield DiffLine(mark, f"{old if mark == '-' else new:>4} {mark} {line[1:]}")
         old += mark != "+"
         new += mark != "-"
+
+
+def style_lines(text: str) -> Iterator[tuple[str, str]]:
+    """The lines of a text that contains unified diffs, each with its style; empty outside the hunks."""
+    in_hunk = False
+    for line in text.split("\n"):
+        if HUNK.match(line) is not None:
+            in_hunk = True
+            yield line, "cyan"
+            continue
+        in_hunk = in_hunk and line[:1] in ("+", "-", " ", "\\")
+        yield line, CHANGED.get(line[:1], "") if in_hunk else ""

@@ -6,7 +6,9 @@ Finished output is printed once and belongs to the terminal's scrollback. Only t
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple, Protocol
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.application.run_in_terminal import in_terminal
@@ -14,7 +16,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindingsBase
 from prompt_toolkit.key_binding.vi_state import InputMode
@@ -72,6 +74,22 @@ class ScreenParts(Protocol):
         """Whether the content changes with time."""
 
 
+class Frame(NamedTuple):
+    """The parts as they are drawn."""
+
+    live: str = ""
+    waiting: str = ""
+    question: str = ""
+    status: str = ""
+
+
+def parse_colours(text: str) -> StyleAndTextTuples:
+    """Coloured lines as fragments. One for each run of a style: prompt_toolkit makes one for each letter, which draws slowly."""
+    letters = to_formatted_text(ANSI(text))
+    runs = groupby(letters, key=itemgetter(0))
+    return [(style, "".join(letter[1] for letter in run)) for style, run in runs]
+
+
 class Screen:
     """One application for the whole chat. `show` prints above it; another application can borrow the terminal."""
 
@@ -89,6 +107,8 @@ class Screen:
         self._is_lent = False
         self._held: list[str] = []
         self._in_frame = False
+        self._frame = Frame()
+        self._live: StyleAndTextTuples = []
         self._active = asyncio.Event()
         """Set when something may be animated."""
         self.is_gone = False
@@ -100,6 +120,7 @@ class Screen:
             output=output,
             input=source,
             erase_when_done=True,
+            before_render=self._begin_frame,
             after_render=self._end_frame,
             editing_mode=EditingMode.VI if vim else EditingMode.EMACS,
             cursor=ModalCursorShapeConfig() if vim else None,
@@ -108,7 +129,6 @@ class Screen:
         self.app.timeoutlen = ESCAPE_SECONDS
 
     def _layout(self, buffer: Buffer) -> HSplit:
-        parts = self._parts
 
         def rows(text: Callable[[], AnyFormattedText], style: str = "", *, wrap: bool = True) -> Window:
             return Window(FormattedTextControl(text), style=style, wrap_lines=wrap, dont_extend_height=True)
@@ -126,21 +146,29 @@ class Screen:
         )
         return HSplit(
             [
-                unless_empty(parts.live, rows(lambda: ANSI(self._live()), wrap=False)),
-                unless_empty(parts.waiting, rows(parts.waiting, "class:waiting")),
+                unless_empty(lambda: self._frame.live, rows(lambda: self._live, wrap=False)),
+                unless_empty(lambda: self._frame.waiting, rows(lambda: self._frame.waiting, "class:waiting")),
                 rows(lambda: " "),
-                unless_empty(parts.question, rows(parts.question, "class:question")),
+                unless_empty(lambda: self._frame.question, rows(lambda: self._frame.question, "class:question")),
                 typed,
                 search,
                 CompletionsMenu(max_height=MENU_ROWS, scroll_offset=1),
-                rows(parts.status, "class:status", wrap=False),
+                rows(lambda: self._frame.status, "class:status", wrap=False),
             ],
             align=VerticalAlign.TOP,
         )
 
-    def _live(self) -> str:
+    def _begin_frame(self, _: object) -> None:
+        """Read the parts once: the layout asks for them several times."""
+        parts = self._parts
+        frame = Frame(self._last_lines(parts.live()), parts.waiting(), parts.question(), parts.status())
+        if frame.live != self._frame.live:
+            self._live = parse_colours(frame.live)
+        self._frame = frame
+
+    def _last_lines(self, text: str) -> str:
         """The last lines of the live output that fit."""
-        lines = self._parts.live().rstrip("\n").split("\n")
+        lines = text.rstrip("\n").split("\n")
         room = max(self.app.output.get_size().rows - BELOW, 3)
         return "\n".join(lines[-room:])
 

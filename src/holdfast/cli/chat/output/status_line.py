@@ -23,11 +23,11 @@ PRIORITY = (
     "processes",
     "context",
     "cost",
+    "tokens",
     "busy",
     "directory",
     "branch",
     "title",
-    "tokens",
     "epoch",
 )
 """What is shown first if the line is too short for everything."""
