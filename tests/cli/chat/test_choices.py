@@ -18,6 +18,7 @@ def test_the_session_list_shows_this_directory_first_and_can_be_filtered(
         place.mkdir()
         with Terminal(home, "chat", words, cwd=place) as chat:
             chat.see(f"You said: {words}")
+            chat.see(f"· {words}", limit=20)  # in the status line: the title
             chat.leave()
     with Terminal(home, "chat", "--resume", cwd=here, columns=120) as chat:
         chat.see("▸ Café at the harbour · just now · 2 messages · chat · closed · here")

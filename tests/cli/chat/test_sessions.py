@@ -210,7 +210,7 @@ def test_promise_18_messages_typed_during_a_compaction_are_queued_and_ctrl_c_sto
 ) -> None:
     home.mkdir(exist_ok=True)
     (home / "config.toml").write_text(f'[context]\nsummary_model = "{scripted({"hang": True})}"\n')
-    session_id = told(holdfast, *(f"{n} " + "rain and roses " * 100 for n in range(3)))
+    session_id = told(holdfast, *(f"{n} " + "rain and roses " * 500 for n in range(3)))
 
     with Terminal(home, "chat", "--resume", session_id) as chat:
         chat.ready().say("/compact")
