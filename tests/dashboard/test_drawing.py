@@ -1,5 +1,6 @@
 """Rendering without a browser: logs as page items, Markdown as HTML, a day as charts."""
 
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -31,7 +32,25 @@ from holdfast.model.times import DAY, SECOND
 from holdfast.store.repos.dashboard_queries import TimelineEvent
 from tests.model.strategies import events
 
-TAGS = {"p", "br", "em", "strong", "s", "code", "pre", "ul", "ol", "li", "blockquote", "hr", "a", "h4", "h5", "h6"}
+TAGS = {
+    "p",
+    "br",
+    "em",
+    "strong",
+    "s",
+    "code",
+    "pre",
+    "ul",
+    "ol",
+    "li",
+    "blockquote",
+    "hr",
+    "a",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+}
 TAGS |= {"table", "thead", "tbody", "tr", "th", "td", "div", "span", "button"}
 ATTRIBUTES = {"class", "href", "rel", "target", "start", "tabindex", "type", "data-copy"}
 PIECES = [
@@ -104,9 +123,33 @@ def test_markdown_is_formatted() -> None:
         markdown.render("# Title\n\nsome *words*, `code`\n\n|a|b|\n|-|-:|\n|1|2|\n\n3. three\n\n[x](https://x.example)")
     )
 
-    assert "<h4>Title</h4>" in html and "<em>words</em>" in html and '<td class="right">2</td>' in html
+    assert "<h3>Title</h3>" in html and "<em>words</em>" in html and '<td class="right">2</td>' in html
     assert '<ol start="3">' in html
     assert '<a href="https://x.example" rel="noreferrer noopener" target="_blank">x</a>' in html
+
+
+def test_tasks_and_bare_addresses_are_formatted() -> None:
+    html = str(
+        markdown.render(
+            "- [ ] open\n- [x] done\n\nSee https://a.example/b?c=1&d=2. Or (http://b.example), `https://code.example` "
+            "[x](https://c.example/https://d.example) **https://e.example/f_g_**, javascript://no.example file:///etc/passwd"
+        )
+    )
+
+    assert "<li>☐ open</li>" in html and "<li>☑ done</li>" in html
+    assert re.findall('href="([^"]*)"', html) == [
+        "https://a.example/b?c=1&amp;d=2",
+        "http://b.example",
+        "https://c.example/https://d.example",
+        "https://e.example/f_g",
+    ]
+    Checker().feed(html)
+
+
+def test_headings_of_a_message_skip_no_level() -> None:
+    html = str(markdown.render("### First\n\n###### Deep\n\n# Top\n\n###### Deeper\n\n#### Between"))
+
+    assert re.findall("<h([1-6])>", html) == ["3", "4", "3", "4", "5"]
 
 
 def build_transcript(*facts: Event) -> PageTranscript:
@@ -235,12 +278,15 @@ def test_the_timeline_has_reaped_sessions_and_initial_states() -> None:
             {"undo", "uncompact", "pin", "end", "reopen", "trash"},
         ),
         ({"trashed_at": 1, "epoch": 2}, {"restore"}),
+        ({"open_turn": "t", "asking": 1, "epoch": 2}, {"pin"}),
     ],
 )
 def test_only_actions_that_the_state_allows_are_offered(fields: dict[str, object], expected: set[str]) -> None:
     summary = SessionSummary(turn_count=1, **fields)  # type: ignore[arg-type] # names of its fields
 
-    assert set(available_actions(Session("hf-x", 1, "", None, 0, summary))) == expected
+    session = Session("hf-x", 1, "", None, 0, summary)
+    assert set(available_actions(session, can_undo=True)) == expected
+    assert set(available_actions(session)) == expected - {"undo"}
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 messages"), (1, "1 message"), (12_400, "12.4k messages")])

@@ -31,6 +31,8 @@ ATTACK = '<img src=x onerror="window.hit=1">'
 PATHS = (
     "/",
     "/?q=build",
+    "/?sort=cost&trash=1",
+    "/ui/s/hf-00000000000000000000000990/shares",
     "/ui/s/hf-00000000000000000000000990",
     "/ui/questions",
     "/ui/space",
@@ -43,7 +45,6 @@ PATHS = (
     "/ui/usage",
     "/ui/fleet",
 )
-SERIOUS = ("serious", "critical")
 PAINTED = """(() => {
   const pen = CanvasRenderingContext2D.prototype, { fillRect, arc, fillText } = pen;
   window.columns = [];
@@ -493,7 +494,7 @@ def test_untrusted_text_never_becomes_markup(page: Page, server: Server) -> None
 
 
 def list_violations(page: Page, url: str) -> list[str]:
-    """Serious accessibility violations of a page, in light and dark mode."""
+    """Accessibility violations of a page, in light and dark mode."""
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
     page.goto(url)
     page.wait_for_load_state("load")
@@ -504,9 +505,7 @@ def list_violations(page: Page, url: str) -> list[str]:
         "violations"
     ]
     return [
-        f"{url} {one['id']}: {one['nodes'][0]['html'][:160]} {one['nodes'][0]['failureSummary'][:200]}"
-        for one in found
-        if one["impact"] in SERIOUS
+        f"{url} {one['id']}: {one['nodes'][0]['html'][:160]} {one['nodes'][0]['failureSummary'][:200]}" for one in found
     ]
 
 

@@ -92,6 +92,20 @@ def test_a_tool_call_is_folded_and_opens(page: Page, server: Server) -> None:
     expect(card.locator(".details-body pre").last).to_contain_text("seen")
 
 
+def test_the_output_of_a_running_command_is_shown_live(page: Page, server: Server, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    command = f"echo '<b>first</b>'; until [ -e {gate} ]; do sleep 0.1; done; echo last"
+    page.goto(f"{server.url}/ui/s/{start(server, 'hello', server.model('tools'))}")
+    page.fill("#message-text", f"use tool terminal {json.dumps({'command': command})}")
+    page.press("#message-text", "Enter")
+
+    expect(page.locator(".call.o-running .live-output")).to_have_text("<b>first</b>\n")
+    gate.touch()
+    expect(page.locator(".call.o-ok .details-body")).to_contain_text("last")
+    expect(page.locator(".live-output")).to_have_count(0)
+    expect(page.locator(".call .details-body")).to_be_hidden()
+
+
 def test_a_reply_is_shown_while_it_streams_and_can_be_interrupted(page: Page, server: Server) -> None:
     name = start(server, "hello")
     page.goto(f"{server.url}/ui/s/{name}")
@@ -344,6 +358,32 @@ def test_a_turn_is_undone(page: Page, server: Server) -> None:
     click_action(page, "Undo turn", confirm=True)
 
     expect(page.locator(".message.user.undone")).to_have_count(1)
+    expect(page.get_by_role("button", name="Undo turn")).to_have_count(0)
+    page.fill("#message-text", "another try")
+    page.press("#message-text", "Enter")
+    expect(page.get_by_role("button", name="Undo turn")).to_have_count(1)
+
+
+def test_a_running_session_and_one_in_the_trash_offer_only_what_they_allow(page: Page, server: Server) -> None:
+    name = start(server, "hello")
+    page.goto(f"{server.url}/ui/s/{name}")
+    asked = {"model": server.model("silent"), "messages": [{"role": "user", "content": "go"}], "stream": True}
+    with (
+        server.http() as http,
+        http.stream("POST", "/v1/chat/completions", json=asked, headers={"x-session-id": name}),
+    ):
+        expect(page.locator("#head .pill")).to_have_text("running")
+        for button in ("Compact", "End", "Move to trash", "Undo turn", "Reopen"):
+            expect(page.get_by_role("button", name=button, exact=True)).to_be_hidden()
+        expect(page.get_by_role("button", name="Interrupt")).to_be_visible()
+        page.keyboard.press("i")
+    expect(page.locator("#head .pill")).to_have_text("idle")
+    expect(page.get_by_role("button", name="Compact")).to_be_visible()
+    click_action(page, "Move to trash", confirm=True)
+    expect(page.locator("#head .tag")).to_have_text("in trash")
+
+    buttons = page.locator("main button:visible")
+    expect(buttons).to_have_text(["Restore"])
 
 
 def test_the_state_is_explained(page: Page, server: Server) -> None:

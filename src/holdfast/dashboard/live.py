@@ -18,11 +18,12 @@ from holdfast import sse
 from holdfast.dashboard import templating
 from holdfast.dashboard.context import DashboardContext, get_context
 from holdfast.dashboard.session import available_actions, load_details, load_queue, load_session, render_item
-from holdfast.engine.streaming.bus import StreamItem, TurnBroke
+from holdfast.engine.streaming.bus import LiveText, StreamItem, TurnBroke
 from holdfast.interop.pages.transcript import PageTranscript
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import ModelSaid
+from holdfast.model.sanitize import visible
 from holdfast.model.session import Session
 from holdfast.model.text import parse_decimal
 from holdfast.store.repos import log
@@ -143,7 +144,7 @@ async def _watch_queue(context: DashboardContext, session_id: str, queue: asynci
 async def _pump_news(
     context: DashboardContext, session_id: str, after: int, queue: asyncio.Queue[StreamItem | None]
 ) -> None:
-    async with aclosing(context.engine.watch(session_id, after=after, stream="durable")) as news:
+    async with aclosing(context.engine.watch(session_id, after=after, stream="durable", output=True)) as news:
         async for item in news:
             await queue.put(item)
 
@@ -173,6 +174,9 @@ class PageUpdateRenderer:
                     self._sent_chars = 0
                     yield self._make_update("draft", {"from": 0, "text": ""})
                 yield self._make_update("items", await asyncio.to_thread(self._render_entry, item, session), item.seq)
+            elif isinstance(item, LiveText):
+                if item.kind == "output" and (card := self._transcript.find_call(item.turn_id, item.call_id)):
+                    yield self._make_update("output", {"id": card.id, "text": _encodable(visible(item.text))})
             elif isinstance(item, TurnBroke):
                 notice = templating.render_fragment("notice.html", text=f"The turn was aborted: {item.error}", bad=True)
                 yield self._make_update("notice", _encodable(notice))

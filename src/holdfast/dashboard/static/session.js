@@ -22,11 +22,28 @@
   function putItem({ id, html }) {
     const fresh = parse(html), old = document.getElementById(id);
     if (!fresh) return;
-    if (old && old.open && "open" in fresh) fresh.open = true;
+    if (old && old.open && "open" in fresh && !("auto" in old.dataset)) fresh.open = true;
     if (old) old.replaceWith(fresh); else log.insertBefore(fresh, draft);
     holdfast.fillTokens(fresh);
     holdfast.showLocalTimes(fresh);
     htmx.process(fresh);
+  }
+  // What a running command has written so far; its result replaces this.
+  function showOutput({ id, text }) {
+    const card = document.getElementById(id), body = card?.querySelector(".details-body");
+    if (!body || !card.classList.contains("o-running")) return;
+    let box = body.querySelector(".live-output");
+    if (!box) {
+      const title = document.createElement("h3");
+      title.textContent = "Output so far";
+      box = document.createElement("pre");
+      box.className = "live-output";
+      box.tabIndex = 0;
+      body.append(title, box);
+      if (!card.open) { card.dataset.auto = ""; card.open = true; }
+    }
+    box.textContent = text;
+    box.scrollTop = box.scrollHeight;
   }
   function showState(state) {
     page.dataset.state = state;
@@ -51,6 +68,7 @@
       last = seq;
       items.forEach(putItem);
     }),
+    output: (update) => keepScrollPosition(() => showOutput(update)),
     draft: (update) => keepScrollPosition(() => {
       text = update.from === 0 ? update.text : text + update.text;
       draftText.textContent = text;

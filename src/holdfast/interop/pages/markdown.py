@@ -7,6 +7,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererProtocol
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
@@ -22,6 +23,10 @@ GENERATED = re.compile(
     r'</?[a-z]+|class="[^"]*"|(?:href|rel|target|start|tabindex|type)=|noreferrer noopener|_blank|&[a-z]+;|"button" data-copy>Copy'
 )
 """HTML that the renderer adds."""
+BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`\[\]{}|\\^()]*[^\s<>\"'`\[\]{}|\\^().,;:!?*_~]")
+TASK = re.compile(r"\[([ xX])\]\s+")
+TOP_HEADING = 3
+"""The page has the first level, a message the second."""
 SAFE_LINK = re.compile(r"(https?://|mailto:)[^\s]+", re.IGNORECASE)
 
 
@@ -30,11 +35,12 @@ def _parser() -> MarkdownIt:
     """HTML becomes text, links lead only to the web, and images become links, so that nothing is loaded from other servers."""
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 50, "breaks": True})
     parser.enable(["table", "strikethrough"])
+    parser.core.ruler.push("bare_links", _link_bare_addresses)
+    parser.core.ruler.push("tasks", _mark_tasks)
+    parser.core.ruler.push("lower_headings", _lower_headings)
     parser.validateLink = lambda url: SAFE_LINK.fullmatch(url) is not None  # type: ignore[method-assign]
     parser.add_render_rule("image", _render_image)
     parser.add_render_rule("link_open", _render_link)
-    parser.add_render_rule("heading_open", _render_heading)
-    parser.add_render_rule("heading_close", _render_heading)
     parser.add_render_rule("td_open", _render_cell)
     parser.add_render_rule("th_open", _render_cell)
     parser.add_render_rule("ordered_list_open", _render_list)
@@ -43,6 +49,42 @@ def _parser() -> MarkdownIt:
     parser.add_render_rule("table_open", _render_table)
     parser.add_render_rule("table_close", _render_table)
     return parser
+
+
+def _link_bare_addresses(state: StateCore) -> None:
+    """Make links of web addresses in the text, as GitHub does."""
+    for block in state.tokens:
+        if block.type != "inline" or "://" not in block.content:
+            continue
+        made: list[Token] = []
+        depth = 0
+        for token in block.children or []:
+            depth += {"link_open": 1, "link_close": -1}.get(token.type, 0)
+            made += _split_addresses(token) if token.type == "text" and not depth else [token]
+        block.children = made
+
+
+def _split_addresses(token: Token) -> list[Token]:
+    """The text with its addresses as links."""
+    found: list[Token] = []
+    end = 0
+    for match in BARE_ADDRESS.finditer(token.content):
+        found += [_text_token(token.content[end : match.start()]), Token("link_open", "a", 1, {"href": match[0]})]
+        found += [_text_token(match[0]), Token("link_close", "a", -1)]
+        end = match.end()
+    return [*found, _text_token(token.content[end:])] if found else [token]
+
+
+def _text_token(text: str) -> Token:
+    return Token("text", "", 0, content=text)
+
+
+def _mark_tasks(state: StateCore) -> None:
+    """Show the boxes of a task list."""
+    for item, _, block in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
+        first = block.children[0] if block.type == "inline" and block.children else None
+        if item.type == "list_item_open" and first is not None and (match := TASK.match(first.content)):
+            first.content = ("☐ " if match[1] == " " else "☑ ") + first.content[match.end() :]
 
 
 def _render_image(
@@ -62,12 +104,15 @@ def _render_link(
     return str(Markup('<a href="{}" rel="noreferrer noopener" target="_blank">').format(url)) if url else "<a>"
 
 
-def _render_heading(
-    self: RendererProtocol, tokens: Sequence[Token], index: int, options: Any, env: MutableMapping[str, Any]
-) -> str:
-    """Lower the level of headings, so that they are below those of the page."""
-    level = min(int(tokens[index].tag[1]) + 3, 6)
-    return f"<h{level}>" if tokens[index].nesting == 1 else f"</h{level}>\n"
+def _lower_headings(state: StateCore) -> None:
+    """Put headings below that of their message, and let none skip a level: a screen reader reads them as an outline."""
+    headings = [token for token in state.tokens if token.type in ("heading_open", "heading_close")]
+    highest = min((int(token.tag[1]) for token in headings), default=0)
+    before = TOP_HEADING - 1
+    for token in headings:
+        if token.nesting == 1:
+            before = min(int(token.tag[1]) - highest + TOP_HEADING, before + 1, 6)
+        token.tag = f"h{before}"
 
 
 def _render_cell(

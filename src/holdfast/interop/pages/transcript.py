@@ -202,6 +202,11 @@ class PageTranscript:
         card.blocks = self._output(event.parts, entry.seq)
         return [card]
 
+    def find_call(self, turn_id: str, call_id: str) -> PageItem | None:
+        """The item of a call that has begun and not ended."""
+        card = self._calls.get((turn_id, call_id))
+        return card if card is not None and card.state == "running" else None
+
     def _close_questions(self, turn_id: str) -> list[PageItem]:
         """Close the questions of an ended turn that have no answer."""
         unanswered = [one for (turn, _), one in self._questions.items() if turn == turn_id and one.state == "open"]
