@@ -9,7 +9,7 @@ import holdfast
 from holdfast.engine.streaming.bus import LiveText
 from holdfast.library import LibrarySession
 from holdfast.model.entry import Entry
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.event import ApprovalAsked, ToolEnded
 from holdfast.model.message import text_of
 
@@ -113,3 +113,16 @@ async def test_an_unsafe_rule_is_refused_and_the_question_stays_open(tmp_path: P
                         await session.answer(question, **wrong)  # type: ignore[arg-type]
                 assert len(await session.questions()) == 1
                 await session.answer(question, allowed=False)
+
+
+async def test_a_program_lists_and_changes_remembered_facts(tmp_path: Path) -> None:
+    async with holdfast.open(home=tmp_path, model="scripted:echo") as hf:
+        fact = await hf.memory.add("likes tea")
+        better = await hf.memory.correct(fact.id, "likes coffee")
+        found = [one.text for one in await hf.memory.list("COFFEE")]
+        with pytest.raises(Conflict, match=f"{better.id} is the newer version"):
+            await hf.memory.correct(fact.id, "likes milk")
+        assert await hf.memory.forget(better.id) == 2
+        assert await hf.memory.list() == []
+
+    assert found == ["likes coffee"]

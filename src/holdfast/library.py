@@ -17,13 +17,16 @@ from holdfast.model.approval import Match, Scope
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Invalid
 from holdfast.model.event import ApprovalAnswered, Compacted, CompactionFailed, CompactionUndone
+from holdfast.model.memory.fact import Fact, NewFact, parse_fact_id
+from holdfast.model.memory.owner import LOCAL_OWNER, MemoryPlace
 from holdfast.model.message import Content, Message
 from holdfast.model.session import messages
 from holdfast.providers import registry
 from holdfast.settings import TerminalName
-from holdfast.store.repos import approvals
+from holdfast.store.repos import approvals, memory
 from holdfast.store.repos.approvals import Approval
 from holdfast.store.repos.input_queue import Mode
+from holdfast.store.repos.memory import FactFilter
 from holdfast.wiring.engine import open_engine
 from holdfast.wiring.store import open_app
 
@@ -36,6 +39,7 @@ class Holdfast:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.memory = LibraryMemory(engine)
 
     async def session(
         self,
@@ -64,6 +68,35 @@ class Holdfast:
         )
         opened = await self.engine.open(opening)
         return LibrarySession(self.engine, opened.session.id)
+
+
+class LibraryMemory:
+    """The remembered facts of the local user."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._services = engine.services
+
+    async def list(self, query: str = "", *, limit: int = 100) -> list[Fact]:
+        """The newest current facts, with those for everybody; with a query, those that share words with it, the best first."""
+        wanted = FactFilter(owner=LOCAL_OWNER)
+        if query.strip():
+            return await self._services.database.read(memory.search, wanted, query, limit=limit)
+        return await self._services.database.read(memory.list_page, wanted, limit=limit)
+
+    async def add(self, text: str) -> Fact:
+        """Save a fact about the person. Raises Invalid beyond a limit."""
+        new = NewFact(place=MemoryPlace(LOCAL_OWNER), scope="user", text=text, author="library")
+        return await self._services.database.write(memory.add, new, seq=0, at=self._services.clock.now())
+
+    async def correct(self, fact_id: str, text: str) -> Fact:
+        """Replace a fact by a new version. Raises NotFound, or Conflict if it was corrected before."""
+        number, at = parse_fact_id(fact_id), self._services.clock.now()
+        return await self._services.database.write(memory.correct, number, text, by="library", at=at)
+
+    async def forget(self, fact_id: str) -> int:
+        """Remove the text of a fact in all its versions; returns how many. Raises NotFound."""
+        number, at = parse_fact_id(fact_id), self._services.clock.now()
+        return await self._services.database.write(memory.forget, number, by="library", at=at)
 
 
 class LibrarySession:

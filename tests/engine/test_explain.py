@@ -337,7 +337,7 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     (InstructionsLoaded(turn_id=TURN, part="environment", text="x"), None, ""),
     (
         InstructionsLoaded(turn_id=TURN, part="rules", text="x", notices=("AGENTS.md was changed",)),
-        "rules for the model were loaded",
+        "loaded for the model: rules",
         "AGENTS.md was changed",
     ),
     (

@@ -345,7 +345,7 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
         case SystemChanged():
             return "the client's system prompt changed", collapse_line(event.system)[:200] or "the built-in one is used"
         case InstructionsLoaded() if event.notices:
-            return f"{event.part} for the model were loaded", "; ".join(event.notices)
+            return f"loaded for the model: {event.part}", "; ".join(event.notices)
         case FactRemembered():
             return "a fact was saved for later sessions", _fact_evidence(event)
         case InputRefused():

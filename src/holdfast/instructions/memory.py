@@ -85,7 +85,7 @@ def describe_changes(before: InstructionsLoaded | None, after: Sequence[Instruct
     """What a person is told: how many facts a session begins with, and then each change."""
     if before is None or not before.sources:
         if after:
-            yield f"{counted(len(after), 'fact')} from earlier sessions; /memory shows all"
+            yield f"{counted(len(after), 'fact')} in use; /memory shows all"
         return
     old, new = ({source.path for source in sources} for sources in (before.sources, after))
     changes = [f"{source.path} was added" for source in after if source.path not in old]

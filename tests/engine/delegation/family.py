@@ -17,6 +17,7 @@ from holdfast.model.event import ChildEnded, Event, ToolEnded
 from holdfast.model.message import Text, ToolCall, ToolResult, text_of
 from holdfast.model.provider import Delta, ModelReply, ModelRequest, TextDelta
 from holdfast.model.session import Session
+from holdfast.model.tool import Tool
 from holdfast.store.database import Database, Transaction
 from holdfast.store.repos import delegations, ownership, session_list, sessions
 from holdfast.tasks import running
@@ -115,10 +116,13 @@ async def family(
     database: Database | None = None,
     limits: DelegationLimits = LIMITS,
     watches: bool = True,
+    tools: Sequence[Tool] = (),
     **options: Any,
 ) -> AsyncIterator[Family]:
     """A worker that serves delegated work, unless it `watches` nothing. It closes as a worker that shuts down."""
-    stage = await set_up(folder, ask=answer, tools=[DelegateTool()], delegation=limits, database=database, **options)  # type: ignore[arg-type]
+    stage = await set_up(
+        folder, ask=answer, tools=[DelegateTool(), *tools], delegation=limits, database=database, **options
+    )  # type: ignore[arg-type]
     async with running(*([stage.engine.delegation.work()] if watches else [])):
         yield Family(stage)
         await stage.engine.close()

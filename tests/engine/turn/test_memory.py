@@ -1,6 +1,7 @@
 """Facts that sessions remember: only the model's own call makes one, it reaches later sessions of the same person, and no others."""
 
 import asyncio
+import json
 from contextlib import aclosing
 from pathlib import Path
 from typing import Literal
@@ -26,6 +27,7 @@ from holdfast.store.repos.memory import FactFilter
 from holdfast.store.sqlite.driver import open_sqlite
 from holdfast.tools.recall_memory import RecallMemoryTool
 from holdfast.tools.remember import RememberTool
+from tests.engine.delegation.family import family
 from tests.engine.stage import Stage, set_up
 from tests.engine.well_formed import assert_well_formed
 from tests.fakes.crashing import Crash, CrashingDatabase
@@ -118,7 +120,7 @@ async def test_a_fact_reaches_the_next_session_and_is_on_record(tmp_path: Path) 
     (source,) = part.sources
     assert (source.path, source.sha256) == ("fact-1", hash_text("The user likes tea."))
     assert part.text[source.start : source.start + source.shown].startswith("- fact-1 (")
-    assert part.notices == ("1 fact from earlier sessions; /memory shows all",)
+    assert part.notices == ("1 fact in use; /memory shows all",)
 
 
 async def test_the_system_text_changes_only_when_the_facts_change_elsewhere(tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ async def test_the_system_text_changes_only_when_the_facts_change_elsewhere(tmp_
     assert "Three." in corrected.text
     assert (forgotten.text, forgotten.sources) == ("", ())
     assert [part.notices for part in (added, corrected, forgotten)] == [
-        ("1 fact from earlier sessions; /memory shows all",),
+        ("1 fact in use; /memory shows all",),
         ("fact-3 was added", "fact-2 is no longer used"),
         ("fact-3 is no longer used",),
     ]
@@ -380,6 +382,30 @@ async def test_it_is_found_by_words_with_its_source(tmp_path: Path) -> None:
     assert found.splitlines() == [found]
     assert '"用户喜欢喝乌龙茶"' in found
     assert "written by the user; scope user" in found
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_sub_agent_has_the_memory_of_its_parent_and_cites_its_own_session(tmp_path: Path, shared: bool) -> None:
+    database = await open_migrated(tmp_path / "holdfast.db")
+    project = "/srv/project"
+    async with family(
+        tmp_path,
+        database=database,
+        tools=[RememberTool()],
+        instructions=Loader(database, project).load,
+        memory=MemorySettings(lambda: project),
+    ) as one:
+        await save(one.stage, "Ann's secret.", ANN)
+        parent = await one.parent(source="gateway")
+        task = json.dumps([{"task": 'use remember {"fact": "Found by the child."}'}])
+        await play_as(one.stage, parent, task, ANN, shared=shared)
+        (child,) = await one.children(parent)
+        log = await one.stage.log(child.child_id)
+        saved = [fact for fact in await facts(one.stage, ANN) if fact.author == "model"]
+
+    assert [(fact.session_id, fact.owner) for fact in saved] == ([] if shared else [(child.child_id, ANN)])
+    assert ["Ann's secret." in part.text for part in loaded(log)] == ([] if shared else [True])
+    await database.close()
 
 
 async def test_a_message_of_a_group_is_recorded_as_shared(tmp_path: Path) -> None:
