@@ -11,7 +11,7 @@ from tests.cli.seed import Seed
 
 pytestmark = pytest.mark.process
 
-WORDS = "something about the garden and the rain and the bees " * 4
+WORDS = "something about the garden and the rain and the bees " * 6
 
 
 @pytest.fixture

@@ -135,23 +135,31 @@ def test_images_files_calls_and_tools_are_estimated() -> None:
 
 PAGE = "Looks at something. It is quite good at that.\n\n" + "A page about looking. " * 100
 TOOL = ToolSpec(
-    "look", PAGE, {"type": "object", "properties": {"at": {"type": "string", "description": "What to look at."}}}
+    "look",
+    PAGE,
+    {
+        "type": "object",
+        "properties": {"at": {"type": "string", "description": "What to look at."}, "for": {"type": "integer"}},
+        "required": ["at"],
+    },
 )
 
 
 @pytest.mark.parametrize(
-    ("window", "description", "described"),
+    ("window", "description", "described", "parameters"),
     [
-        (100_000, PAGE, True),
-        (400, "Looks at something. It is quite good at that.", True),
-        (150, "Looks at something", False),
+        (100_000, PAGE, True, ["at", "for"]),
+        (400, "Looks at something. It is quite good at that.", True, ["at", "for"]),
+        (220, "Looks at something", False, ["at", "for"]),
+        (150, "Looks at something", False, ["at"]),
     ],
 )
 def test_tools_are_described_more_briefly_where_the_window_is_small(
-    window: int, description: str, described: bool
+    window: int, description: str, described: bool, parameters: list[str]
 ) -> None:
     [shown] = fitting("", (TOOL,), window)
 
     assert shown.description == description
+    assert list(shown.parameters["properties"]) == parameters  # type: ignore[call-overload]
     assert shown.parameters["properties"]["at"]["type"] == "string"  # type: ignore[index]
     assert ("description" in shown.parameters["properties"]["at"]) == described  # type: ignore[index]

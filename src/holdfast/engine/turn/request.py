@@ -5,7 +5,7 @@ system text would take more than a third of the window.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -131,6 +131,21 @@ def _first_sentences(tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
     )
 
 
+def _required_parameters(tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    """The shortest form. A call may still have the other parameters, which results of tools mention where they help."""
+    return tuple(
+        msgspec.structs.replace(tool, parameters={**tool.parameters, "properties": _required(tool.parameters)})
+        for tool in _first_sentences(tools)
+    )
+
+
+def _required(parameters: Mapping[str, object]) -> dict[str, object]:
+    properties, required = parameters.get("properties"), parameters.get("required")
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        return {}
+    return {name: schema for name, schema in properties.items() if name in required}
+
+
 def _bare(properties: object) -> dict[str, object]:
     """The properties without their descriptions."""
     if not isinstance(properties, dict):
@@ -146,4 +161,5 @@ _FORMS: tuple[Callable[[Sequence[ToolSpec]], tuple[ToolSpec, ...]], ...] = (
     _whole,
     _first_paragraphs,
     _first_sentences,
+    _required_parameters,
 )
