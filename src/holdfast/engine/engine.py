@@ -15,6 +15,7 @@ from holdfast.engine.auto_titles import Titles
 from holdfast.engine.compaction.compact import CompactionSettings
 from holdfast.engine.compaction.standalone import summarize_messages
 from holdfast.engine.compaction.summarize import WrittenSummary
+from holdfast.engine.delegation.left_parents import list_left_parents
 from holdfast.engine.delegation.watch import DelegationWatch
 from holdfast.engine.explain import ExplainSettings
 from holdfast.engine.liveness.dead_workers import DeadWorkers
@@ -266,13 +267,18 @@ class Engine:
     async def answer(self, call_key: tuple[str, str, str], answer: Answer, *, by: str) -> ApprovalAnswered:
         """Answer the question about a call (session, turn, call), once. The turn continues, also one that a dead worker left.
 
+        So do the turns of the sessions above that wait for a child session.
+
         Raises NotFound, Conflict if it was answered before, and Invalid for a rule that would not be safe.
         """
         at = self.services.clock.now()
         given = await self.services.database.write(approvals.answer, *call_key, answer=answer, by=by, at=at)
         session_id, turn_id, _ = call_key
-        if turn_id != HANDOVER and not self._scheduler.sessions.is_active(session_id):
-            self._scheduler.wake(session_id, policy="continue", patient=False)
+        if turn_id == HANDOVER:
+            return given
+        for left in [session_id, *await self.services.database.read(list_left_parents, session_id)]:
+            if not self._scheduler.sessions.is_active(left):
+                self._scheduler.wake(left, policy="continue", patient=False)
         return given
 
     async def read(self, session_id: str) -> tuple[Session, list[Entry]]:

@@ -4,14 +4,17 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from holdfast.model.answer import Answer
-from holdfast.model.event import ToolEnded, TurnStarted
+from holdfast.model.event import ToolEnded, TurnEnded, TurnStarted
 from holdfast.model.message import text_of
 from holdfast.store.database import Transaction
 from holdfast.store.repos import approvals, outbox
 from holdfast.store.repos.approvals import Approval
 from holdfast.store.repos.outbox import Address
 from tests.engine.delegation.family import Family, family
+from tests.fakes.migrated import open_migrated
 
 MAIL = {"task": 'use mail {"to": "all"}'}
 
@@ -62,3 +65,28 @@ async def test_the_questions_and_results_of_a_child_go_to_the_chat_that_asked_fo
         [reply] = await one.stage.database.read(outbox.list_by_turn, parent, woken)
         assert (sent.kind, sent.chat, reply.kind, reply.chat) == ("question", "1", "reply", "1")
         assert "too many" in reply.message.text, "the woken turn answers the chat"
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_the_answer_to_a_question_that_a_dead_worker_left_continues_the_parents_of_the_child_too(
+    tmp_path: Path, *, allowed: bool
+) -> None:
+    """In a chat nothing else would: its turns are not resumed by a sweep."""
+    async with family(tmp_path, approval_seconds=None) as dead:
+        parent = await dead.parent(source="chat")
+        turn = asyncio.create_task(dead.delegate(parent, {"task": json.dumps([MAIL])}))
+        question = await asyncio.wait_for(asked(dead, parent), 20)
+        turn.cancel()
+        await asyncio.wait({turn})
+
+    database = await open_migrated(tmp_path / "holdfast.db")
+    async with family(tmp_path, database=database, approval_seconds=None) as one:
+        await one.stage.engine.answer(question.call_key, Answer(allowed=allowed), by="test")
+        async with asyncio.timeout(30):
+            await one.quiet()
+
+        log = await one.stage.log(parent)
+        assert [event.outcome for event in log if isinstance(event, TurnEnded)] == ["done"]
+        assert len(await one.completions(parent)) == 1
+        assert one.stage.mailer.outbox.exists() == allowed
+    await database.close()
