@@ -50,12 +50,12 @@ class FileRestorer:
     def diff(self, path: str, now: FileState, target: bytes | None) -> str:
         old, new = _text(now.data or b""), _text(target or b"")
         if now.kind == "missing":
-            return f"create {path}\n" + (full_diff("", new, path) if new is not None else "(binary)")
+            return f"create {path}\n" + (_hunks("", new, path) if new is not None else "(binary)")
         if target is None:
-            return f"remove {path}\n" + (full_diff(old, "", path) if old else "")
+            return f"remove {path}\n" + (_hunks(old, "", path) if old else "")
         if old is None or new is None:
             return f"restore {path}: binary, {len(now.data or b''):,} → {len(target):,} bytes"
-        return f"restore {path}\n{full_diff(old, new, path)}"
+        return f"restore {path}\n{_hunks(old, new, path)}"
 
     def restore(self, path: str, now: FileState, target: bytes | None, mode: int, folder: str) -> None:
         real = Path(path)
@@ -98,6 +98,12 @@ class FileRestorer:
                 break
             last = last.parent
         durable_file.sync_folder(last)
+
+
+def _hunks(old: str, new: str, path: str) -> str:
+    """The diff without its header: the line before it names the file."""
+    text = full_diff(old, new, path)
+    return text[text.index("@@") :] if text.startswith("--- ") else text
 
 
 def _text(data: bytes) -> str | None:
