@@ -47,7 +47,7 @@ class EncryptedPerson:
 
     async def joined(self, room_id: str, count: int = 2) -> None:
         """Wait until the room has that many members, and their devices are known."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(90):
             while len((await self.client.joined_members(room_id)).members) < count:
                 await self.listen(0.5)
         await self.listen(0)

@@ -133,7 +133,8 @@ async def _try(recipe: PlatformRecipe, options: PlatformOptions, seconds: float)
 
 def _confirm(person: Incoming) -> bool:
     """Whether the person may talk to the agent. Only a person at the terminal can say so: anyone can find a bot."""
-    shown = visible(f"{person.name or 'Somebody'} (id {person.person})")
+    named = person.name and person.name != person.person
+    shown = visible(f"{person.name} (id {person.person})" if named else person.person)
     if sys.stdin.isatty():
         return click.confirm(f"{shown} wrote. Is that you? They may then talk to the agent", default=True, err=True)
     render.print_text(f"{shown} wrote. Add the id to `allow` to let them talk to the agent.")

@@ -58,7 +58,8 @@ MATRIX = PlatformRecipe(
     kind="matrix",
     title="Matrix",
     steps=(
-        "Register an account for the bot on your homeserver, for example with Element.",
+        "Register an account for the bot on your homeserver. If you use Element for that, verify Holdfast's device there "
+        "afterwards, or other clients warn about it.",
         "Find the address of the homeserver's API, for example https://matrix.example.org.",
     ),
     fields=(

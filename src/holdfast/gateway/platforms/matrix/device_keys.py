@@ -27,6 +27,18 @@ Json = dict[str, Any]
 ONE_TIME_KEYS = "signed_curve25519"
 
 
+class KnownNoise(logging.Filter):
+    """Drops what the library logs as errors when a server delivers messages for this device again, as after a crash."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(
+            ("Found matching session yet", "Attempted to mark device", "Missing session")
+        )
+
+
+logging.getLogger("nio.crypto.log").addFilter(KnownNoise())
+
+
 class RoomKeyShare(msgspec.Struct, frozen=True):
     """Messages that give the key of a room to other devices, and these devices."""
 

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from nio import AsyncClient, AsyncClientConfig, LoginError, WhoamiResponse
 from nio.crypto import ENCRYPTION_ENABLED
@@ -33,7 +34,7 @@ async def connect(options: PlatformOptions, clock: Clock) -> AsyncIterator[Platf
     config = AsyncClientConfig(
         max_limit_exceeded=0, max_timeouts=0, request_timeout=REQUEST_SECONDS, encryption_enabled=False
     )
-    homeserver, user = options.text("homeserver"), options.text("user")
+    homeserver, user = _homeserver(options), options.text("user")
     token, password = options.text("token", ""), options.text("password", "")
     trusted = frozenset("".join(one.split()) for one in options.texts("trusted_devices"))
     folder = _encryption_folder(options, trusted)
@@ -49,6 +50,13 @@ async def connect(options: PlatformOptions, clock: Clock) -> AsyncIterator[Platf
         if folder is not None:
             encryption = await _open_encryption(stack, (server, client), folder, trusted, password, clock)
         yield Matrix(client, server, http.make_fetcher(options, homeserver), encryption)
+
+
+def _homeserver(options: PlatformOptions) -> str:
+    url = options.text("homeserver").rstrip("/")
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+        raise Invalid(f"[gateway.{options.name}] homeserver: expected a URL such as https://matrix.example.org")
+    return url
 
 
 def _encryption_folder(options: PlatformOptions, trusted: frozenset[str]) -> Path | None:
