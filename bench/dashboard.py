@@ -1,13 +1,14 @@
-"""The dashboard of a real server process: how soon the list begins and how large it is, in a small store and in a large one; and
-what Space costs a browser with two thousand sessions in it.
+"""The dashboard of a real server process: how soon the list begins and how large it is, in a small store and in a large one; what
+both cost while many browsers watch, how soon a long session is painted, and what Space costs a browser with two thousand
+sessions in it.
 """
 
 import asyncio
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx2
@@ -16,6 +17,9 @@ import psutil
 from bench import population
 from bench.figures import Figure, Goal
 from bench.stores import now
+from holdfast.model.event import SessionOpened
+from holdfast.store.database import Database
+from holdfast.store.repos import log, sessions
 from holdfast.store.sqlite.driver import open_sqlite
 
 KEY = "hfk-for-the-benchmark"
@@ -35,16 +39,23 @@ PATHS = (("the list", "/"), ("a rare filter", "/?state=quarantined"), ("those at
 SAME = Goal("≤", 3, " ×")
 """The list of a large store beside that of a small one: the same work, with colder pages."""
 CHROMIUM = "/usr/bin/chromium"
+WATCHED, WATCHERS = 5_000, 500
+LIST_GOAL, PAINT_GOAL = Goal("≤", 100, " ms"), Goal("≤", 500, " ms")
+LONG, LONG_MESSAGES, TURNS_PER_WRITE = "hf-00000000000000000000long50", 50_000, 500
+REPLY = "Because of **this**:\n\n```python\ndef why(): return 42\n```\n\n|a|b|\n|-|-|\n|1|2|\n"
+PAINTS = 9
 
 
 @asynccontextmanager
-async def serving(folder: Path, sessions: int, at_work: int = 0) -> AsyncIterator[str]:
-    """A server over so many sessions; its address."""
+async def serving(
+    folder: Path, sessions: int, at_work: int = 0, prepare: Callable[[Database], Awaitable[None]] | None = None
+) -> AsyncIterator[str]:
+    """A server over so many sessions, and what `prepare` adds; its address."""
     home = folder / f"home-{sessions}"
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text(CONFIG)
     (home / "config.toml").chmod(0o600)
-    await _fill(home / "holdfast.db", sessions, at_work)
+    await _fill(home / "holdfast.db", sessions, at_work, prepare)
     command = [sys.executable, "-m", "holdfast", "--home", str(home), "serve", "--port", "0"]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
@@ -56,12 +67,16 @@ async def serving(folder: Path, sessions: int, at_work: int = 0) -> AsyncIterato
         await process.wait()
 
 
-async def _fill(path: Path, sessions: int, at_work: int) -> None:
+async def _fill(
+    path: Path, sessions: int, at_work: int, prepare: Callable[[Database], Awaitable[None]] | None = None
+) -> None:
     db = await open_sqlite(path)
     await db.write(population.hire, "worker-bench", "chat", now())
     for first in range(1, sessions - at_work + 1, 2_000):
         await db.write(population.crowd, first, min(2_000, sessions - at_work + 1 - first), now())
     await db.write(population.busy, 10_000_000, at_work, "worker-bench", now())
+    if prepare is not None:
+        await prepare(db)
     await db.close()
 
 
@@ -86,9 +101,79 @@ async def measure(folder: Path, *, session_count: int) -> list[Figure]:
                 beside=beside,
             )
         )
+    async with serving(folder, WATCHED) as url:
+        figures += await _watched(url)
+    async with serving(folder, 1, prepare=add_long_session) as url:
+        figures.append(await asyncio.to_thread(_first_paint, url))
     async with serving(folder, IN_SPACE, AT_WORK) as url:
         figures += await asyncio.to_thread(_space, url)
     return figures
+
+
+async def add_long_session(db: Database) -> None:
+    """A session with fifty thousand messages: prompts, formatted replies and calls."""
+    await db.write(sessions.create, LONG, SessionOpened(source="api", title="A long one"), at=now())
+    turns = LONG_MESSAGES // 2
+    for first in range(0, turns, TURNS_PER_WRITE):
+        events = [
+            event
+            for number in range(first, first + TURNS_PER_WRITE)
+            for event in population.turn(f"turn-{number}", f"Question {number}: why?", REPLY)
+        ]
+        await db.write(log.append_unheld, LONG, events, at=now())
+
+
+async def _watched(url: str) -> list[Figure]:
+    """The list and its filters while many browsers watch the store for changes, and one session changes."""
+    headers = {"authorization": f"Bearer {KEY}"}
+    limits = httpx2.Limits(max_connections=WATCHERS + 10)
+    async with httpx2.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
+        assert (await client.post("/ui/login", data={"key": KEY})).status_code == 303
+        async with AsyncExitStack() as open_streams:
+            for _ in range(WATCHERS):
+                await open_streams.enter_async_context(client.stream("GET", "/ui/live?pulse=1"))
+            figures = []
+            for what, path in (*PATHS[:1], ("sorted by tokens", "/?sort=tokens"), ("failed", "/?state=failed")):
+                took = []
+                for _ in range(ROUNDS):
+                    said = {"model": "scripted:echo", "messages": [{"role": "user", "content": "go"}]}
+                    await client.post("/v1/chat/completions", json=said, headers=headers)
+                    start = time.perf_counter()
+                    assert (await client.get(path)).status_code == 200
+                    took.append(time.perf_counter() - start)
+                median, least = 1000 * statistics.median(took), 1000 * min(took)
+                about = f"{what}, {WATCHED:,} sessions, {WATCHERS} watchers: whole page"
+                value = f"{median:,.0f} ms (least {least:,.0f} ms)"
+                figures.append(Figure(what=about, value=value, judged=median, goal=LIST_GOAL))
+            return figures
+
+
+def _first_paint(url: str) -> Figure:
+    """How long a browser takes from the request to the first paint of a long session, as the median."""
+    from playwright.sync_api import sync_playwright
+
+    took = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1360, "height": 860})
+        page.goto(f"{url}/ui/login")
+        page.fill("#key", KEY)
+        page.click("text=Log in")
+        page.wait_for_url(f"{url}/")
+        for _ in range(PAINTS):
+            page.goto(f"{url}/ui/s/{LONG}")
+            took.append(page.evaluate(PAINTED))
+        browser.close()
+    median = statistics.median(took)
+    what = f"first paint of a session with {LONG_MESSAGES:,} messages"
+    return Figure(what=what, value=f"{median:,.0f} ms (least {min(took):,.0f} ms)", judged=median, goal=PAINT_GOAL)
+
+
+PAINTED = """() => new Promise((done) => new PerformanceObserver((list) => {
+  const paint = list.getEntriesByName("first-contentful-paint")[0];
+  if (paint) done(paint.startTime);
+}).observe({ type: "paint", buffered: true }))"""
+"""The milliseconds from the request to the first paint with content."""
 
 
 def _told(found: tuple[float, int]) -> str:

@@ -521,6 +521,17 @@ def test_every_page_is_accessible(browser: Browser, server: Server) -> None:
     assert "\n".join(found) == ""
 
 
+def test_no_page_loads_much_script(page: Page, server: Server) -> None:
+    sizes: dict[str, int] = {}
+    for path in PATHS:
+        page.goto(server.url + path)
+        addresses = page.locator("script[src]").evaluate_all("all => all.map((one) => one.src)")
+        sizes[path] = sum(len(page.request.get(one).body()) for one in addresses)
+
+    assert max(sizes.values()) <= 200_000, sizes
+    assert sizes["/"] <= 80_000
+
+
 def test_every_page_fits_a_phone(browser: Browser, server: Server) -> None:
     context = browser.new_context(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     page = log_in(context, server)

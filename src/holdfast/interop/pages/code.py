@@ -49,7 +49,6 @@ def _highlight(source: str, language: str) -> Markup:
     if not language or len(source) > MAX_HIGHLIGHTED:
         return escape(source)
     from pygments import highlight
-    from pygments.formatters.html import HtmlFormatter
     from pygments.util import ClassNotFound
 
     try:
@@ -57,7 +56,7 @@ def _highlight(source: str, language: str) -> Markup:
     except ClassNotFound:
         return escape(source)
     # The formatter escapes the text; its classes are the short names of Pygments.
-    return Markup(highlight(source, lexer, HtmlFormatter(nowrap=True)).removesuffix("\n"))  # noqa: S704
+    return Markup(highlight(source, lexer, _formatter()).removesuffix("\n"))  # noqa: S704
 
 
 @cache
@@ -65,6 +64,13 @@ def _lexer(language: str) -> Any:
     from pygments.lexers import get_lexer_by_name
 
     return get_lexer_by_name(language, stripnl=False)
+
+
+@cache
+def _formatter() -> Any:
+    from pygments.formatters.html import HtmlFormatter
+
+    return HtmlFormatter(nowrap=True)
 
 
 def argument_fields(tool: str, arguments: str, limit: int) -> list[ArgumentField]:
