@@ -40,6 +40,7 @@ PATHS = (
     "/ui/workers",
     "/ui/gateways",
     "/ui/cron",
+    "/ui/memory",
     "/ui/dead",
     "/ui/health",
     "/ui/usage",

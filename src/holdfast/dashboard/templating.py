@@ -26,6 +26,7 @@ NAV = (
     ("workers", "/ui/workers", "Workers", "w"),
     ("gateways", "/ui/gateways", "Gateways", "g"),
     ("cron", "/ui/cron", "Schedules", "c"),
+    ("memory", "/ui/memory", "Memory", "m"),
     ("dead", "/ui/dead", "Dead letters", "d"),
     ("health", "/ui/health", "Health", "h"),
     ("usage", "/ui/usage", "Usage", "u"),
