@@ -182,6 +182,19 @@ def test_a_change_an_addition_and_a_removal_are_announced_once(
     assert record(load_skills(project, home, second), second) is second
 
 
+@pytest.mark.parametrize("limit", [0, 10, 300])
+def test_a_window_without_room_for_the_list_has_none(
+    home: Path, project: Path, make_skill: MakeSkill, limit: int
+) -> None:
+    assert record(load_skills(project, home, None, limit=limit)) is None
+    make_skill(project / ".claude/skills", "forms", "word " * 20)
+
+    part = load_skills(project, home, None, limit=limit)
+
+    assert part.text == ""
+    assert part.notices == (f"{project}/.claude/skills/forms/SKILL.md is not used: {skills.NO_ROOM}",)
+
+
 def test_without_skills_nothing_is_recorded(home: Path, project: Path) -> None:
     assert record(load_skills(project, home, None)) is None
     assert record(load_skills(None, home, None)) is None

@@ -112,7 +112,7 @@ def _fit(skills: Sequence[Skill], limit: int) -> list[tuple[Skill, str]]:
     skills = skills[:MAX_SKILLS]
     left = limit - len(HEADING)
     lines = [_line(skill, len(skill.description)) for skill in skills]
-    if sum(map(len, lines)) + len(lines) > left:
+    if skills and sum(map(len, lines)) + len(lines) > left:
         names = sum(len(_line(skill, 0)) + 1 for skill in skills)
         each = max(SHORTEST, (left - names) // len(skills))
         lines = [_line(skill, each) for skill in skills]
