@@ -1,8 +1,6 @@
 """HoldfastSessionService for Google ADK: an ordinary session, other processes, long histories, bad input, killed agents."""
 
 import asyncio
-import re
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,9 +20,9 @@ from holdfast.model.errors import Busy, Invalid
 from holdfast.model.session import as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
+from tests.adapters.agent_kills import KILLED, killed_agent, start_agent
 from tests.adapters.programs.adk_agent import APP, USER, run
-from tests.crash.programs import Process
-from tests.sampling import KILLS
+from tests.sampling import limit
 
 pytestmark = [pytest.mark.process, pytest.mark.clients, pytest.mark.timeout(120)]
 NAME = "chat-1"
@@ -147,10 +145,6 @@ async def test_events_of_another_release_keep_unknown_fields_or_are_named(url: s
 # Other processes.
 
 
-def start_agent(url: str, first: int = 0) -> Process:
-    return Process(sys.executable, "-m", "tests.adapters.programs.adk_agent", url, NAME, str(first))
-
-
 @pytest.mark.slow
 async def test_a_second_process_is_told_who_holds_the_session_and_then_that_its_copy_is_outdated(
     each_url: str, monkeypatch: pytest.MonkeyPatch
@@ -160,7 +154,7 @@ async def test_a_second_process_is_told_who_holds_the_session_and_then_that_its_
     await run(service, NAME, "mine")
     old = await get(service)
     await service.close()
-    with start_agent(each_url) as agent:
+    with start_agent("adk_agent", each_url, NAME, 0) as agent:
         assert agent.wait_for_output("0\n"), agent.stderr
         with pytest.raises(Busy, match=rf"adapter, pid {agent.pid} "):
             await service.append_event(await get(service), said("too early"))
@@ -174,14 +168,11 @@ async def test_a_second_process_is_told_who_holds_the_session_and_then_that_its_
 
 @pytest.mark.crash
 @pytest.mark.slow
-@pytest.mark.timeout(120 + 3 * KILLS)
+@pytest.mark.timeout(limit(2))
 def test_promise_1_every_event_of_a_killed_agent_is_there_once_and_in_order(each_url: str) -> None:
     first = acknowledged = 0
-    for number in range(max(2, KILLS - 6)):
-        with start_agent(each_url, first) as agent:
-            assert agent.wait_for_output(f"{first + number % 4}\n"), agent.stderr
-            agent.kill()
-        acknowledged += len(re.findall(r"^\d+\n", agent.stdout, re.MULTILINE))
+    for _ in range(KILLED):
+        acknowledged += len(killed_agent("adk_agent", each_url, NAME, first))
         session = asyncio.run(get(HoldfastSessionService(each_url)))
         texts = [one.content.parts[0].text or "" for one in session.events if one.content and one.content.parts]
         asked = [int(text.removeprefix("say ")) for text in texts if text.startswith("say ")]

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from holdfast.adapters.shared_store import close_stores, shared_store
 from holdfast.model.errors import Invalid
 from holdfast.model.session import Session
 from holdfast.store.repos import sessions
-from tests.crash.programs import ROOT, Process
-from tests.sampling import KILLS
+from tests.adapters.agent_kills import KILLED, acknowledged_by, kill_at_random, start_agent
+from tests.crash.programs import ROOT
+from tests.sampling import limit
 
 pytestmark = [pytest.mark.process, pytest.mark.clients, pytest.mark.timeout(120)]
 MAIN: Any = {"project_key": "-work", "session_id": "s-1"}
@@ -89,21 +89,21 @@ async def test_summaries_continue_and_are_made_again_by_another_process(url: str
 
 @pytest.mark.crash
 @pytest.mark.slow
-def test_promise_1_every_entry_of_killed_processes_is_there_once_and_in_order(url: str) -> None:
-    for _ in range(max(2, KILLS - 6)):
+@pytest.mark.timeout(limit(2))
+def test_promise_1_every_entry_of_killed_processes_is_there_once_and_in_order(each_url: str) -> None:
+    for _ in range(KILLED):
         with (
-            Process(sys.executable, "-m", "tests.adapters.programs.claude_mirror", url, "one") as one,
-            Process(sys.executable, "-m", "tests.adapters.programs.claude_mirror", url, "two") as two,
+            start_agent("claude_mirror", each_url, "one") as one,
+            start_agent("claude_mirror", each_url, "two") as two,
         ):
             for process in (one, two):
-                assert process.wait_for_output("\n", times=20), process.stderr
-                process.kill()
-        entries = asyncio.run(HoldfastSessionStore(url).load(MAIN))
+                kill_at_random(process)
+        entries = asyncio.run(HoldfastSessionStore(each_url).load(MAIN))
         assert entries is not None
         for process, name in ((one, "one"), (two, "two")):
             mine = [found["uuid"] for found in entries if str(found["uuid"]).startswith(name)]
             assert mine == [f"{name}-{number}" for number in range(len(mine))]
-            assert max(map(int, re.findall(r"^(\d+)\n", process.stdout, re.MULTILINE))) < len(mine)
+            assert max(acknowledged_by(process)) < len(mine)
         close_stores()
 
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import itertools
-import re
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -20,9 +18,9 @@ from holdfast.model.errors import Busy, Conflict, Invalid
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
+from tests.adapters.agent_kills import KILLED, killed_agent, start_agent
 from tests.adapters.programs.langgraph_agent import make_graph
-from tests.crash.programs import Process
-from tests.sampling import KILLS
+from tests.sampling import limit
 
 pytestmark = [pytest.mark.process, pytest.mark.clients, pytest.mark.timeout(120)]
 NAME = "chat-1"
@@ -134,12 +132,12 @@ def test_an_unknown_strategy_of_pruning_is_refused(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_cannot_interleave_on_one_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_cannot_interleave_on_one_thread(each_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "WAIT_SECONDS", 0.0)
-    saver = HoldfastSaver(url)
+    saver = HoldfastSaver(each_url)
     put(saver, {"n": 1}, 1)
     saver.release()
-    with Process(sys.executable, "-m", "tests.adapters.programs.langgraph_agent", url, NAME, "0") as other:
+    with start_agent("langgraph_agent", each_url, NAME, 0) as other:
         assert other.wait_for_output("0\n"), other.stderr
         with pytest.raises(Busy, match=rf"adapter, pid {other.pid} "):
             put(saver, {"n": 2}, 2)
@@ -152,14 +150,12 @@ def test_two_processes_cannot_interleave_on_one_thread(url: str, monkeypatch: py
 
 @pytest.mark.crash
 @pytest.mark.slow
-def test_promise_1_every_step_of_a_killed_graph_is_there_once_and_in_order(url: str) -> None:
+@pytest.mark.timeout(limit(2))
+def test_promise_1_every_step_of_a_killed_graph_is_there_once_and_in_order(each_url: str) -> None:
     first = 0
-    for number in range(max(2, KILLS - 6)):
-        with Process(sys.executable, "-m", "tests.adapters.programs.langgraph_agent", url, NAME, str(first)) as graph:
-            assert graph.wait_for_output(f"{first + number % 4}\n"), graph.stderr
-            graph.kill()
-        acknowledged = max(map(int, re.findall(r"^(\d+)\n", graph.stdout, re.MULTILINE)))
-        state = make_graph(HoldfastSaver(url)).get_state(CONFIG)
+    for _ in range(KILLED):
+        acknowledged = max(killed_agent("langgraph_agent", each_url, NAME, first))
+        state = make_graph(HoldfastSaver(each_url)).get_state(CONFIG)
         texts = [one.content for one in state.values["messages"]]
         asked = [int(text) for text in texts if text.isdigit()]
         assert asked == list(range(asked[-1] + 1))

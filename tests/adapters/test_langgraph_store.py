@@ -1,7 +1,5 @@
 """HoldfastStore for LangGraph: durable, shared by processes, found by filters and by meaning; items that expire."""
 
-import re
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,9 +21,9 @@ from holdfast.adapters.shared_store import close_stores, shared_store
 from holdfast.model.errors import Invalid
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
+from tests.adapters.agent_kills import KILLED, acknowledged_by, kill_at_random, start_agent
 from tests.adapters.programs.langgraph_memory import NAMESPACE
-from tests.crash.programs import Process
-from tests.sampling import KILLS
+from tests.sampling import limit
 
 pytestmark = [pytest.mark.process, pytest.mark.clients, pytest.mark.timeout(120)]
 WORDS = ("sea", "wind", "bread")
@@ -219,26 +217,20 @@ def test_a_read_of_an_item_with_a_life_is_recorded(url: str) -> None:
 
 @pytest.mark.crash
 @pytest.mark.slow
-@pytest.mark.timeout(120 + 3 * KILLS)
+@pytest.mark.timeout(limit(2))
 def test_promise_1_every_value_of_killed_processes_is_there(each_url: str) -> None:
     first = {"one": 0, "two": 0}
-    for _ in range(max(2, KILLS - 6)):
-        started = {
-            name: Process(
-                sys.executable, "-m", "tests.adapters.programs.langgraph_memory", each_url, name, str(first[name])
-            )
-            for name in first
-        }
+    for _ in range(KILLED):
+        started = {name: start_agent("langgraph_memory", each_url, name, first[name]) for name in first}
         with started["one"], started["two"]:
             for process in started.values():
-                assert process.wait_for_output("\n", times=10), process.stderr
-                process.kill()
+                kill_at_random(process)
         store = HoldfastStore(each_url)
         keys = {one.key: one.value["n"] for one in store.search(NAMESPACE, limit=10**6)}
         for name, process in started.items():
             mine = [keys[key] for key in sorted(keys, key=lambda key: keys[key]) if key.startswith(name)]
             assert mine == list(range(len(mine)))
-            acknowledged = max(map(int, re.findall(r"^(\d+)\n", process.stdout, re.MULTILINE)))
+            acknowledged = max(acknowledged_by(process))
             counter = store.get(("counters",), name)
             assert counter is not None
             assert acknowledged <= counter.value["n"] < len(mine)

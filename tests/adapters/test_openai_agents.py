@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +17,9 @@ from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
-from tests.crash.programs import ROOT, Process
-from tests.sampling import KILLS
+from tests.adapters.agent_kills import KILLED, killed_agent, start_agent
+from tests.crash.programs import ROOT
+from tests.sampling import limit
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 set_tracing_disabled(True)
@@ -176,17 +176,13 @@ async def test_commands_find_show_search_verify_and_export_the_session(url: str)
 # Other processes.
 
 
-def start_agent(url: str, first: int = 0) -> Process:
-    return Process(sys.executable, "-m", "tests.adapters.programs.openai_agent", url, NAME, str(first))
-
-
 @pytest.mark.slow
 async def test_a_second_process_is_told_who_holds_the_session_until_that_is_killed(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    each_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "WAIT_SECONDS", 0.0)
-    session = HoldfastSession(NAME, url)
-    with start_agent(url) as agent:
+    session = HoldfastSession(NAME, each_url)
+    with start_agent("openai_agent", each_url, NAME, 0) as agent:
         assert agent.wait_for_output("0\n"), agent.stderr
         assert (await session.get_items())[0] == said("say 0")
         with pytest.raises(Busy, match=rf"held by worker-\w+ \(adapter, pid {agent.pid} "):
@@ -199,11 +195,11 @@ async def test_a_second_process_is_told_who_holds_the_session_until_that_is_kill
 
 
 @pytest.mark.slow
-async def test_a_write_after_another_process_has_written_is_refused(url: str) -> None:
-    session = HoldfastSession(NAME, url)
+async def test_a_write_after_another_process_has_written_is_refused(each_url: str) -> None:
+    session = HoldfastSession(NAME, each_url)
     await session.add_items([said("mine")])
     await session.release()
-    with start_agent(url) as agent:
+    with start_agent("openai_agent", each_url, NAME, 0) as agent:
         assert agent.wait_for_output("0\n"), agent.stderr
         agent.kill()
 
@@ -216,14 +212,12 @@ async def test_a_write_after_another_process_has_written_is_refused(url: str) ->
 
 @pytest.mark.crash
 @pytest.mark.slow
-def test_promise_1_every_item_of_a_killed_agent_is_there_once_and_in_order(url: str, tmp_path: Path) -> None:
-    acknowledged, first = -1, 0
-    for number in range(max(3, KILLS - 5)):
-        with start_agent(url, first) as agent:
-            assert agent.wait_for_output(f"{first + number % 4}\n"), agent.stderr
-            agent.kill()
-            acknowledged = max(map(int, re.findall(r"^(\d+)\n", agent.stdout, re.MULTILINE)))
-        items = asyncio.run(HoldfastSession(NAME, url).get_items())
+@pytest.mark.timeout(limit(2))
+def test_promise_1_every_item_of_a_killed_agent_is_there_once_and_in_order(each_url: str) -> None:
+    first = 0
+    for _ in range(KILLED):
+        acknowledged = max(killed_agent("openai_agent", each_url, NAME, first))
+        items = asyncio.run(HoldfastSession(NAME, each_url).get_items())
         texts = [re.findall(r"(say|reply) (\d+)", str(item))[0] for item in items]
         asked = [int(number) for kind, number in texts if kind == "say"]
         answered = [int(number) for kind, number in texts if kind == "reply"]

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import sys
 from typing import Any
 
 import pytest
@@ -18,8 +17,8 @@ from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
-from tests.crash.programs import Process
-from tests.sampling import KILLS
+from tests.adapters.agent_kills import KILLED, killed_agent, start_agent
+from tests.sampling import limit
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 NAME = "chat-1"
@@ -93,11 +92,11 @@ async def test_a_message_that_this_release_cannot_read_is_named_and_stays(url: s
 
 
 @pytest.mark.slow
-async def test_a_save_after_another_process_has_saved_is_refused(url: str) -> None:
-    history = HoldfastHistory(NAME, url)
+async def test_a_save_after_another_process_has_saved_is_refused(each_url: str) -> None:
+    history = HoldfastHistory(NAME, each_url)
     await history.add([said("mine")])
     await history.release()
-    with Process(sys.executable, "-m", "tests.adapters.programs.pydantic_agent", url, NAME, "0") as other:
+    with start_agent("pydantic_agent", each_url, NAME, 0) as other:
         assert other.wait_for_output("0\n"), other.stderr
         other.kill()
 
@@ -107,14 +106,12 @@ async def test_a_save_after_another_process_has_saved_is_refused(url: str) -> No
 
 @pytest.mark.crash
 @pytest.mark.slow
-def test_promise_1_every_message_of_a_killed_agent_is_there_once_and_in_order(url: str) -> None:
+@pytest.mark.timeout(limit(2))
+def test_promise_1_every_message_of_a_killed_agent_is_there_once_and_in_order(each_url: str) -> None:
     first = 0
-    for number in range(max(2, KILLS - 6)):
-        with Process(sys.executable, "-m", "tests.adapters.programs.pydantic_agent", url, NAME, str(first)) as agent:
-            assert agent.wait_for_output(f"{first + number % 4}\n"), agent.stderr
-            agent.kill()
-        acknowledged = max(map(int, re.findall(r"^(\d+)\n", agent.stdout, re.MULTILINE)))
-        found = asyncio.run(HoldfastHistory(NAME, url).load())
+    for _ in range(KILLED):
+        acknowledged = max(killed_agent("pydantic_agent", each_url, NAME, first))
+        found = asyncio.run(HoldfastHistory(NAME, each_url).load())
         texts = [re.findall(r"(say|reply) (\d+)", str(message))[0] for message in found]
         assert texts == [(kind, str(n)) for n in range(len(texts) // 2) for kind in ("say", "reply")]
         assert acknowledged < len(texts) // 2
