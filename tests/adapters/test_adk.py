@@ -20,7 +20,7 @@ from holdfast.model.errors import Busy, Invalid
 from holdfast.model.session import as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
-from tests.adapters.agent_kills import KILLED, killed_agent, start_agent
+from tests.adapters.agent_kills import KILLED, AgentForks, start_agent
 from tests.adapters.programs.adk_agent import APP, USER, run
 from tests.sampling import limit
 
@@ -171,15 +171,16 @@ async def test_a_second_process_is_told_who_holds_the_session_and_then_that_its_
 @pytest.mark.timeout(limit(2))
 def test_promise_1_every_event_of_a_killed_agent_is_there_once_and_in_order(each_url: str) -> None:
     first = acknowledged = 0
-    for _ in range(KILLED):
-        acknowledged += len(killed_agent("adk_agent", each_url, NAME, first))
-        session = asyncio.run(get(HoldfastSessionService(each_url)))
-        texts = [one.content.parts[0].text or "" for one in session.events if one.content and one.content.parts]
-        asked = [int(text.removeprefix("say ")) for text in texts if text.startswith("say ")]
-        answered = [int(text.removeprefix("reply ")) for text in texts if text.startswith("reply ")]
-        assert asked == list(range(asked[-1] + 1))
-        assert answered == list(range(answered[-1] + 1))
-        assert acknowledged <= len(answered) <= len(asked)
-        assert session.state == {"n": answered[-1], "user:n": answered[-1]}
-        first = asked[-1] + 1
-        close_stores()
+    with AgentForks("adk_agent") as agents:
+        for _ in range(KILLED):
+            acknowledged += len(agents.kill_one(each_url, NAME, first))
+            session = asyncio.run(get(HoldfastSessionService(each_url)))
+            texts = [one.content.parts[0].text or "" for one in session.events if one.content and one.content.parts]
+            asked = [int(text.removeprefix("say ")) for text in texts if text.startswith("say ")]
+            answered = [int(text.removeprefix("reply ")) for text in texts if text.startswith("reply ")]
+            assert asked == list(range(asked[-1] + 1))
+            assert answered == list(range(answered[-1] + 1))
+            assert acknowledged <= len(answered) <= len(asked)
+            assert session.state == {"n": answered[-1], "user:n": answered[-1]}
+            first = asked[-1] + 1
+            close_stores()

@@ -14,7 +14,7 @@ from holdfast.adapters.shared_store import close_stores, shared_store
 from holdfast.model.errors import Invalid
 from holdfast.model.session import Session
 from holdfast.store.repos import sessions
-from tests.adapters.agent_kills import KILLED, acknowledged_by, kill_at_random, start_agent
+from tests.adapters.agent_kills import KILLED, AgentForks
 from tests.crash.programs import ROOT
 from tests.sampling import limit
 
@@ -91,20 +91,19 @@ async def test_summaries_continue_and_are_made_again_by_another_process(url: str
 @pytest.mark.slow
 @pytest.mark.timeout(limit(2))
 def test_promise_1_every_entry_of_killed_processes_is_there_once_and_in_order(each_url: str) -> None:
-    for _ in range(KILLED):
-        with (
-            start_agent("claude_mirror", each_url, "one") as one,
-            start_agent("claude_mirror", each_url, "two") as two,
-        ):
-            for process in (one, two):
-                kill_at_random(process)
-        entries = asyncio.run(HoldfastSessionStore(each_url).load(MAIN))
-        assert entries is not None
-        for process, name in ((one, "one"), (two, "two")):
-            mine = [found["uuid"] for found in entries if str(found["uuid"]).startswith(name)]
-            assert mine == [f"{name}-{number}" for number in range(len(mine))]
-            assert max(acknowledged_by(process)) < len(mine)
-        close_stores()
+    with AgentForks("claude_mirror") as one, AgentForks("claude_mirror") as two:
+        for _ in range(KILLED):
+            started = {"one": one, "two": two}
+            for name, agents in started.items():
+                agents.start(each_url, name)
+            acknowledged = {name: max(agents.kill()) for name, agents in started.items()}
+            entries = asyncio.run(HoldfastSessionStore(each_url).load(MAIN))
+            assert entries is not None
+            for name in started:
+                mine = [found["uuid"] for found in entries if str(found["uuid"]).startswith(name)]
+                assert mine == [f"{name}-{number}" for number in range(len(mine))]
+                assert acknowledged[name] < len(mine)
+            close_stores()
 
 
 async def test_the_example_of_the_documentation_runs_as_pasted(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from holdfast.model.errors import Busy, Conflict, Invalid
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
-from tests.adapters.agent_kills import KILLED, killed_agent, start_agent
+from tests.adapters.agent_kills import KILLED, AgentForks, start_agent
 from tests.adapters.programs.langgraph_agent import make_graph
 from tests.sampling import limit
 
@@ -153,13 +153,16 @@ def test_two_processes_cannot_interleave_on_one_thread(each_url: str, monkeypatc
 @pytest.mark.timeout(limit(2))
 def test_promise_1_every_step_of_a_killed_graph_is_there_once_and_in_order(each_url: str) -> None:
     first = 0
-    for _ in range(KILLED):
-        acknowledged = max(killed_agent("langgraph_agent", each_url, NAME, first))
-        state = make_graph(HoldfastSaver(each_url)).get_state(CONFIG)
-        texts = [one.content for one in state.values["messages"]]
-        asked = [int(text) for text in texts if text.isdigit()]
-        assert asked == list(range(asked[-1] + 1))
-        assert [text for text in texts if not text.isdigit()] == [f"reply {n}" for n in asked if f"reply {n}" in texts]
-        assert f"reply {acknowledged}" in texts
-        first = asked[-1] + 1
-        close_stores()
+    with AgentForks("langgraph_agent") as agents:
+        for _ in range(KILLED):
+            acknowledged = max(agents.kill_one(each_url, NAME, first))
+            state = make_graph(HoldfastSaver(each_url)).get_state(CONFIG)
+            texts = [one.content for one in state.values["messages"]]
+            asked = [int(text) for text in texts if text.isdigit()]
+            assert asked == list(range(asked[-1] + 1))
+            assert [text for text in texts if not text.isdigit()] == [
+                f"reply {n}" for n in asked if f"reply {n}" in texts
+            ]
+            assert f"reply {acknowledged}" in texts
+            first = asked[-1] + 1
+            close_stores()

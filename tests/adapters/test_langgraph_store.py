@@ -21,7 +21,7 @@ from holdfast.adapters.shared_store import close_stores, shared_store
 from holdfast.model.errors import Invalid
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
-from tests.adapters.agent_kills import KILLED, acknowledged_by, kill_at_random, start_agent
+from tests.adapters.agent_kills import KILLED, AgentForks
 from tests.adapters.programs.langgraph_memory import NAMESPACE
 from tests.sampling import limit
 
@@ -220,19 +220,19 @@ def test_a_read_of_an_item_with_a_life_is_recorded(url: str) -> None:
 @pytest.mark.timeout(limit(2))
 def test_promise_1_every_value_of_killed_processes_is_there(each_url: str) -> None:
     first = {"one": 0, "two": 0}
-    for _ in range(KILLED):
-        started = {name: start_agent("langgraph_memory", each_url, name, first[name]) for name in first}
-        with started["one"], started["two"]:
-            for process in started.values():
-                kill_at_random(process)
-        store = HoldfastStore(each_url)
-        keys = {one.key: one.value["n"] for one in store.search(NAMESPACE, limit=10**6)}
-        for name, process in started.items():
-            mine = [keys[key] for key in sorted(keys, key=lambda key: keys[key]) if key.startswith(name)]
-            assert mine == list(range(len(mine)))
-            acknowledged = max(acknowledged_by(process))
-            counter = store.get(("counters",), name)
-            assert counter is not None
-            assert acknowledged <= counter.value["n"] < len(mine)
-            first[name] = len(mine)
-        close_stores()
+    with AgentForks("langgraph_memory") as one, AgentForks("langgraph_memory") as two:
+        for _ in range(KILLED):
+            started = {"one": one, "two": two}
+            for name, agents in started.items():
+                agents.start(each_url, name, first[name])
+            acknowledged = {name: max(agents.kill()) for name, agents in started.items()}
+            store = HoldfastStore(each_url)
+            keys = {one.key: one.value["n"] for one in store.search(NAMESPACE, limit=10**6)}
+            for name in started:
+                mine = [keys[key] for key in sorted(keys, key=lambda key: keys[key]) if key.startswith(name)]
+                assert mine == list(range(len(mine)))
+                counter = store.get(("counters",), name)
+                assert counter is not None
+                assert acknowledged[name] <= counter.value["n"] < len(mine)
+                first[name] = len(mine)
+            close_stores()

@@ -17,7 +17,7 @@ from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
-from tests.adapters.agent_kills import KILLED, killed_agent, start_agent
+from tests.adapters.agent_kills import KILLED, AgentForks, start_agent
 from tests.crash.programs import ROOT
 from tests.sampling import limit
 
@@ -215,15 +215,16 @@ async def test_a_write_after_another_process_has_written_is_refused(each_url: st
 @pytest.mark.timeout(limit(2))
 def test_promise_1_every_item_of_a_killed_agent_is_there_once_and_in_order(each_url: str) -> None:
     first = 0
-    for _ in range(KILLED):
-        acknowledged = max(killed_agent("openai_agent", each_url, NAME, first))
-        items = asyncio.run(HoldfastSession(NAME, each_url).get_items())
-        texts = [re.findall(r"(say|reply) (\d+)", str(item))[0] for item in items]
-        asked = [int(number) for kind, number in texts if kind == "say"]
-        answered = [int(number) for kind, number in texts if kind == "reply"]
-        assert asked == list(range(asked[-1] + 1))
-        assert answered == sorted(set(answered))
-        assert set(answered) <= set(asked)
-        assert acknowledged in answered
-        first = asked[-1] + 1
-        close_stores()
+    with AgentForks("openai_agent") as agents:
+        for _ in range(KILLED):
+            acknowledged = max(agents.kill_one(each_url, NAME, first))
+            items = asyncio.run(HoldfastSession(NAME, each_url).get_items())
+            texts = [re.findall(r"(say|reply) (\d+)", str(item))[0] for item in items]
+            asked = [int(number) for kind, number in texts if kind == "say"]
+            answered = [int(number) for kind, number in texts if kind == "reply"]
+            assert asked == list(range(asked[-1] + 1))
+            assert answered == sorted(set(answered))
+            assert set(answered) <= set(asked)
+            assert acknowledged in answered
+            first = asked[-1] + 1
+            close_stores()

@@ -17,7 +17,7 @@ from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
-from tests.adapters.agent_kills import KILLED, killed_agent, start_agent
+from tests.adapters.agent_kills import KILLED, AgentForks, start_agent
 from tests.sampling import limit
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -109,11 +109,12 @@ async def test_a_save_after_another_process_has_saved_is_refused(each_url: str) 
 @pytest.mark.timeout(limit(2))
 def test_promise_1_every_message_of_a_killed_agent_is_there_once_and_in_order(each_url: str) -> None:
     first = 0
-    for _ in range(KILLED):
-        acknowledged = max(killed_agent("pydantic_agent", each_url, NAME, first))
-        found = asyncio.run(HoldfastHistory(NAME, each_url).load())
-        texts = [re.findall(r"(say|reply) (\d+)", str(message))[0] for message in found]
-        assert texts == [(kind, str(n)) for n in range(len(texts) // 2) for kind in ("say", "reply")]
-        assert acknowledged < len(texts) // 2
-        first = len(texts) // 2
-        close_stores()
+    with AgentForks("pydantic_agent") as agents:
+        for _ in range(KILLED):
+            acknowledged = max(agents.kill_one(each_url, NAME, first))
+            found = asyncio.run(HoldfastHistory(NAME, each_url).load())
+            texts = [re.findall(r"(say|reply) (\d+)", str(message))[0] for message in found]
+            assert texts == [(kind, str(n)) for n in range(len(texts) // 2) for kind in ("say", "reply")]
+            assert acknowledged < len(texts) // 2
+            first = len(texts) // 2
+            close_stores()
