@@ -1,86 +1,154 @@
-"""HoldfastSession of openai-agents beside the SDK's own SQLiteSession, in rounds of one run, both with WAL and FULL."""
+"""Our session layers beside those of the frameworks, in rounds of one run. All write before they return.
+
+SQLite is used with WAL and FULL, except by ADK, whose service chooses the rollback journal and FULL itself.
+"""
 
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
-from bench import texts
-from bench.figures import Figure, Goal, Round, alternate, median, millis, ratio
+from bench.figures import Figure, Goal, Kind, Round, alternate, median, millis, ratio
+from bench.framework_layers import (
+    AdkLayer,
+    ClaudeLayer,
+    Framework,
+    FrameworkLayer,
+    LangGraphLayer,
+    OpenAiLayer,
+    TranscriptFile,
+)
 
 SESSIONS = 64
 LONG = 10_000
-OURS, PEER = "HoldfastSession", "SQLiteSession"
-MakeSession = Callable[[str], Any]
+SHORT = 100
+STEPS = 1_000
+Run = Callable[[], Awaitable[float]]
 
 
 async def measure(folder: Path, *, rounds: int, appends: int) -> list[Figure]:
-    from agents import SQLiteSession
-
-    from holdfast.adapters.openai_agents import HoldfastSession
     from holdfast.adapters.shared_store import close_stores
 
-    files = {OURS: folder / "adapters.db", PEER: folder / "peer.db"}
-    makers: dict[str, MakeSession] = {
-        OURS: lambda name: HoldfastSession(name, f"sqlite:///{files[OURS]}"),
-        PEER: lambda name: SQLiteSession(name, files[PEER]),
-    }
     figures: list[Figure] = []
-    for what, work, goal in (
-        ("durable appends, one session", _one(appends), Goal("≥", 2)),
-        ("durable appends, 64 sessions at once", _many(appends // 20), Goal("≥", 6)),
-    ):
-        results = await alternate({name: work(make) for name, make in makers.items()}, rounds)
-        figures.append(_figure(results, what, goal, lambda rate: f"{rate:,.0f}/s"))
-    for make in makers.values():
-        await make("long").add_items([_item(number) for number in range(LONG)])
-    sizes = {name: _size(file) for name, file in files.items()}
-    results = await alternate({name: _load(make("long")) for name, make in makers.items()}, rounds)
-    figures.append(_figure(results, f"load {LONG:,} items again", Goal("≤", 1.5), millis))
-    for name, make in makers.items():
-        short = make("short")
-        await short.add_items([_item(number) for number in range(100)])
-        tries = {"short": _append_cost(short), "long": _append_cost(make("long"))}
-        costs = await alternate(tries, rounds)
-        growth, limit = ratio(costs, "long", "short"), Goal("≤", 1.1) if name == OURS else None
-        what = f"CPU of an append behind {LONG:,} items, {name}"
-        figures.append(
-            Figure(what=what, value=millis(median(costs, "long")), beside="behind 100", judged=growth, goal=limit)
-        )
-    close_stores()
-    share = sizes[OURS] / sizes[PEER]
-    figures.append(
-        Figure(
-            what="bytes on disk, WAL included", value=f"{sizes[OURS]:,}", beside=PEER, judged=share, goal=Goal("≤", 1.5)
-        )
-    )
+    async with AsyncExitStack() as stack:
+        for make in (_openai_agents, _adk, _langgraph, _claude):
+            figures += await _measure_one(await make(folder, stack), rounds, appends)
+        close_stores()
     return figures
 
 
-def _figure(results: list[Round], what: str, goal: Goal, text: Callable[[float], str]) -> Figure:
-    others = {PEER: text(median(results, PEER))}
-    judged = ratio(results, OURS, PEER)
-    return Figure(what=what, value=text(median(results, OURS)), beside=PEER, judged=judged, goal=goal, others=others)
+async def _openai_agents(folder: Path, stack: AsyncExitStack) -> Framework:
+    from agents import SQLiteSession
+
+    from holdfast.adapters.openai_agents import HoldfastSession
+
+    ours, theirs = folder / "openai-agents.db", folder / "openai-agents-peer.db"
+    layers: dict[str, FrameworkLayer] = {
+        "HoldfastSession": OpenAiLayer(lambda name: HoldfastSession(name, f"sqlite:///{ours}")),
+        "SQLiteSession": OpenAiLayer(lambda name: SQLiteSession(name, theirs)),
+    }
+    return Framework("openai-agents", layers, [ours, theirs])
+
+
+async def _adk(folder: Path, stack: AsyncExitStack) -> Framework:
+    from google.adk.sessions.sqlite_session_service import SqliteSessionService
+
+    from holdfast.adapters.adk import HoldfastSessionService
+
+    ours, theirs = folder / "adk.db", folder / "adk-peer.db"
+    layers: dict[str, FrameworkLayer] = {
+        "HoldfastSessionService": AdkLayer(HoldfastSessionService(f"sqlite:///{ours}")),
+        "SqliteSessionService": AdkLayer(SqliteSessionService(str(theirs))),
+    }
+    return Framework("adk", layers, [ours, theirs], appends=2)
+
+
+async def _langgraph(folder: Path, stack: AsyncExitStack) -> Framework:
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+    from holdfast.adapters.langgraph import HoldfastSaver
+
+    ours, theirs = folder / "langgraph.db", folder / "langgraph-peer.db"
+    layers: dict[str, FrameworkLayer] = {
+        "HoldfastSaver": LangGraphLayer(HoldfastSaver(f"sqlite:///{ours}")),
+        "SqliteSaver": LangGraphLayer(await stack.enter_async_context(AsyncSqliteSaver.from_conn_string(str(theirs)))),
+    }
+    return Framework("langgraph", layers, [ours, theirs], appends=20, bytes_goal=0.01)
+
+
+async def _claude(folder: Path, stack: AsyncExitStack) -> Framework:
+    from holdfast.adapters.claude_agent_sdk import HoldfastSessionStore
+
+    ours, theirs = folder / "claude.db", folder / "claude-peer"
+    layers: dict[str, FrameworkLayer] = {
+        "HoldfastSessionStore": ClaudeLayer(HoldfastSessionStore(f"sqlite:///{ours}")),
+        "file with fsync": ClaudeLayer(TranscriptFile(theirs)),
+    }
+    return Framework("claude-agent-sdk", layers, [ours, theirs])
+
+
+async def _measure_one(framework: Framework, rounds: int, appends: int) -> list[Figure]:
+    names, numbers = list(framework.layers), itertools.count()
+    steps = appends // framework.appends
+    figures = [await _bytes(framework, numbers)]
+    for what, run, goal in (
+        ("durable appends, one session", _append_to_one(steps, numbers), Goal("≥", 2)),
+        ("durable appends, 64 sessions at once", _append_to_many(max(2, steps // 20), numbers), Goal("≥", 6)),
+    ):
+        results = await alternate({name: run(layer) for name, layer in framework.layers.items()}, rounds)
+        figures.append(_figure(framework, results, what, goal, lambda rate: f"{rate:,.0f}/s"))
+    for layer in framework.layers.values():
+        await layer.fill("long", LONG)
+    results = await alternate({name: _load(layer) for name, layer in framework.layers.items()}, rounds)
+    figures.append(_figure(framework, results, f"load {LONG:,} items again", Goal("≤", 1.5), millis))
+    for name, layer in framework.layers.items():
+        await layer.fill("short", SHORT)
+        tries = {session: _append_cost(layer, session, numbers) for session in ("short", "long")}
+        costs = await alternate(tries, rounds)
+        growth, limit = ratio(costs, "long", "short"), Goal("≤", 1.1) if name == names[0] else None
+        what = f"{framework.name}: CPU of an append behind {LONG:,} items, {name}"
+        value = millis(median(costs, "long"))
+        figures.append(Figure(what=what, value=value, beside=f"behind {SHORT}", judged=growth, goal=limit))
+    return figures
+
+
+async def _bytes(framework: Framework, numbers: Iterator[int]) -> Figure:
+    """Of the same appends to new files, one at a time; the WAL counts as far as it is in use."""
+    for layer in framework.layers.values():
+        for number in range(STEPS):
+            await layer.append("steps", number)
+    ours, theirs = map(_size, framework.files)
+    kind: Kind = "disk"
+    return Figure(
+        what=f"{framework.name}: bytes on disk after {STEPS:,} appends, WAL included",
+        value=f"{ours:,}",
+        beside=list(framework.layers)[1],
+        judged=ours / theirs,
+        goal=Goal("≤", framework.bytes_goal),
+        others={list(framework.layers)[1]: f"{theirs:,}"},
+        kind=kind,
+    )
+
+
+def _figure(framework: Framework, results: list[Round], what: str, goal: Goal, text: Callable[[float], str]) -> Figure:
+    ours, theirs = framework.layers
+    others = {theirs: text(median(results, theirs))}
+    value, judged = text(median(results, ours)), ratio(results, ours, theirs)
+    return Figure(what=f"{framework.name}: {what}", value=value, beside=theirs, judged=judged, goal=goal, others=others)
 
 
 def _size(file: Path) -> int:
-    return sum(one.stat().st_size for one in file.parent.glob(f"{file.name}*"))
+    return sum(one.stat().st_size for one in [*file.parent.glob(f"{file.name}*"), *file.glob("*")] if one.is_file())
 
 
-def _item(number: int) -> Any:
-    return {"role": "assistant", "content": texts.text(number)}
-
-
-def _one(count: int) -> Callable[[MakeSession], Callable[[], Awaitable[float]]]:
-    def contestant(make: MakeSession) -> Callable[[], Awaitable[float]]:
-        session = make("one")
-
+def _append_to_one(count: int, numbers: Iterator[int]) -> Callable[[FrameworkLayer], Run]:
+    def contestant(layer: FrameworkLayer) -> Run:
         async def run() -> float:
-            start = time.perf_counter()
+            session, start = f"one-{next(numbers)}", time.perf_counter()
             for number in range(count):
-                await session.add_items([_item(number)])
+                await layer.append(session, number)
             return count / (time.perf_counter() - start)
 
         return run
@@ -88,15 +156,14 @@ def _one(count: int) -> Callable[[MakeSession], Callable[[], Awaitable[float]]]:
     return contestant
 
 
-def _many(count: int) -> Callable[[MakeSession], Callable[[], Awaitable[float]]]:
-    def contestant(make: MakeSession) -> Callable[[], Awaitable[float]]:
-        sessions = [make(f"many-{number}") for number in range(SESSIONS)]
-
-        async def fill(session: Any) -> None:
+def _append_to_many(count: int, numbers: Iterator[int]) -> Callable[[FrameworkLayer], Run]:
+    def contestant(layer: FrameworkLayer) -> Run:
+        async def fill(session: str) -> None:
             for number in range(count):
-                await session.add_items([_item(number)])
+                await layer.append(session, number)
 
         async def run() -> float:
+            sessions = [f"many-{next(numbers)}" for _ in range(SESSIONS)]
             start = time.perf_counter()
             await asyncio.gather(*map(fill, sessions))
             return SESSIONS * count / (time.perf_counter() - start)
@@ -106,22 +173,20 @@ def _many(count: int) -> Callable[[MakeSession], Callable[[], Awaitable[float]]]
     return contestant
 
 
-def _load(session: Any) -> Callable[[], Awaitable[float]]:
+def _load(layer: FrameworkLayer) -> Run:
     async def run() -> float:
         start = time.perf_counter()
-        assert len(await session.get_items()) >= LONG
+        assert await layer.load("long") >= LONG
         return time.perf_counter() - start
 
     return run
 
 
-def _append_cost(session: Any, times: int = 50) -> Callable[[], Awaitable[float]]:
-    numbers = itertools.count()
-
+def _append_cost(layer: FrameworkLayer, session: str, numbers: Iterator[int], times: int = 20) -> Run:
     async def run() -> float:
         start = time.process_time()
         for _ in range(times):
-            await session.add_items([_item(next(numbers))])
+            await layer.append(session, next(numbers))
         return (time.process_time() - start) / times
 
     return run
