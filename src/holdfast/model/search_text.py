@@ -7,6 +7,8 @@ from holdfast.model.event import Compacted, Event, ItemAdded, ModelSaid, Session
 from holdfast.model.framework.item import read_item
 from holdfast.model.message import File, Part, Reasoning, ToolCall, text_of
 
+ROLE, TOOL = "role:", "tool:"
+
 
 def searchable(event: Event) -> str:
     """The searchable text of an event, visible text first. Empty for events without text.
@@ -60,3 +62,22 @@ def _strings(value: object) -> Iterator[str]:
                 waiting.extend(reversed(values))
             case dict() as values:
                 waiting.extend(reversed(values.values()))
+
+
+def searched_as(event: Event) -> tuple[str, ...]:
+    """The role and the tools of an event, by which a search can be limited: `role:NAME` and `tool:NAME`."""
+    match event:
+        case UserSaid():
+            return (f"{ROLE}user",)
+        case ModelSaid():
+            return (f"{ROLE}assistant", *_tools(event.parts))
+        case ToolEnded():
+            return (f"{ROLE}tool", *((f"{TOOL}{event.name}",) if event.name else ()))
+        case ItemAdded() if event.role:
+            return (f"{ROLE}{event.role}", *_tools(read_item(event.item, event.text)))
+        case _:
+            return ()
+
+
+def _tools(parts: tuple[Part, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"{TOOL}{part.name}" for part in parts if isinstance(part, ToolCall)))

@@ -5,8 +5,9 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.store.search.folding import fold
 from holdfast.store.search.snippet import LEAD, WIDTH, snippet
-from holdfast.store.search.trigrams import SearchTerm, fold, parse_query
+from holdfast.store.search.trigrams import SearchTerm, parse_query
 
 
 def shown(text: str, query: str) -> tuple[str, list[str]]:
@@ -46,6 +47,14 @@ def test_a_match_longer_than_the_snippet_is_marked_as_far_as_it_is_shown() -> No
 def test_characters_that_grow_when_folded_keep_the_marks_in_place() -> None:
     assert shown("ﬁß" * 5000 + " Straße ŉ end", "strasse END")[1] == ["Straße", "end"]
     assert shown("Maß", "s") == ("Maß", ["ß"])
+
+
+def test_accents_keep_the_marks_in_place() -> None:
+    assert shown("déjà vu, de\u0301ja\u0300 lu", "deja") == (
+        "déjà vu, de\u0301ja\u0300 lu",
+        ["déjà", "de\u0301ja\u0300"],
+    )
+    assert shown("e\u0301" * 300 + " Łódź", "lodz")[1] == ["Łódź"]
 
 
 def test_characters_that_would_garble_a_list_become_one_blank() -> None:

@@ -20,9 +20,11 @@ from holdfast.store.database import Database, Transaction
 from holdfast.store.postgres.driver import PostgresDatabase
 from holdfast.store.postgres.transaction import PostgresTransaction
 from holdfast.store.search import trigrams
+from holdfast.store.search.folding import fold
 from holdfast.store.search.fts_file import IndexedText, IndexState
 from holdfast.store.search.index import SearchIndex, open_on
 from holdfast.store.search.trigrams import SearchTerm
+from holdfast.store.search.typos import ANY
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +90,12 @@ class SearchTable:
     def forget(self, positions: Sequence[int]) -> None:
         """Does nothing: pruning a session deletes its texts from the table."""
 
-    def plan(self, wanted: Sequence[SearchTerm], session_id: str | None) -> SearchQuery | None:
+    def plan(
+        self, wanted: Sequence[SearchTerm], session_id: str | None, marks: Sequence[str] = ()
+    ) -> SearchQuery | None:
+        """The query for the terms. It does not use the marks: a passage has events of all roles."""
         longest = sorted(wanted, key=lambda term: term.shortest, reverse=True)[:MOST_TERMS]
-        return SearchQuery([[_pattern(form) for form in term.forms] for term in longest], session_id)
+        return SearchQuery([[_pattern(form) for form in term.patterns] for term in longest], session_id)
 
     def candidates(self, plan: SearchQuery, *, before: int, count: int) -> list[int]:
         """At least `count` positions, if there are as many: in long passages, some events may be outside the range."""
@@ -136,7 +141,7 @@ def _pattern(form: str) -> str:
     text = _kept(form)
     for special in ("\\", "%", "_"):
         text = text.replace(special, "\\" + special)
-    return f"%{text}%"
+    return f"%{text.replace(ANY, '_')}%"
 
 
 def _state(tx: Transaction, query: str) -> IndexState | None:
@@ -179,7 +184,7 @@ def _passages(tx: Transaction, session_id: str, pieces: Sequence[IndexedText]) -
 
 
 def _passage(piece: IndexedText) -> Passage:
-    folded = _kept(trigrams.fold(piece.text))
+    folded = _kept(fold(piece.text))
     numbered = f"{piece.seq}{BEHIND_NUMBER}{folded}"
     return Passage(piece.session_id, piece.position, piece.position, len(folded), numbered)
 

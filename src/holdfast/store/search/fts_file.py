@@ -23,13 +23,14 @@ from holdfast.model.errors import DiskFull, HoldfastError, IoFailed, ReadOnly, U
 from holdfast.store import queries
 from holdfast.store.database import Value
 from holdfast.store.search import trigrams
+from holdfast.store.search.folding import fold
 from holdfast.store.search.trigrams import SearchTerm
 from holdfast.store.sqlite import location
 
 T = TypeVar("T")
 Params = Mapping[str, Value]
 
-FORMAT = 1
+FORMAT = 2
 """Increased whenever older files would miss something, such as other trigrams or other texts. The schema has the same number."""
 BUSY_SECONDS = 5.0
 """How long to wait for another process that fills the same index: a batch takes about a second."""
@@ -73,6 +74,8 @@ class IndexedText(msgspec.Struct, frozen=True):
     session_id: str
     text: str
     seq: int
+    marks: tuple[str, ...] = ()
+    """The role and the tools of the event, as `role:NAME` and `tool:NAME`."""
 
 
 class IndexQuery(msgspec.Struct, frozen=True):
@@ -135,9 +138,12 @@ class SearchFile:
 
         self._use(work, writes=True)
 
-    def plan(self, wanted: Sequence[SearchTerm], session_id: str | None) -> IndexQuery | None:
-        """The query for the terms; None if no event can match."""
-        return self._use(lambda connection: self._plan(connection, wanted, session_id))
+    def plan(
+        self, wanted: Sequence[SearchTerm], session_id: str | None, marks: Sequence[str] = ()
+    ) -> IndexQuery | None:
+        """The query for the terms in events with these marks; None if no event can match."""
+        names = [*marks] if session_id is None else [session_id, *marks]
+        return self._use(lambda connection: self._plan(connection, wanted, names))
 
     def candidates(self, plan: IndexQuery, *, before: int, count: int) -> list[int]:
         """Positions of events that may match, newest first. All that match are among them."""
@@ -169,22 +175,23 @@ class SearchFile:
         return IndexState(*cast("tuple[str, int, str]", rows[0])) if rows else None
 
     def _add(self, connection: apsw.Connection, piece: IndexedText) -> None:
-        position, session, folded = piece.position, piece.session_id, trigrams.fold(piece.text)
+        position, session, folded = piece.position, piece.session_id, fold(piece.text)
         by_grams: Params = {
             "position": position,
             "text": trigrams.pad_for_index(folded),
-            "session": trigrams.session_trigram(session),
+            "session": trigrams.mark_trigram(session),
+            "about": "".join(map(trigrams.mark_trigram, piece.marks)),
         }
         by_letters: Params = {
             "position": position,
             "letters": trigrams.letters(folded),
-            "session": trigrams.session_word(session),
+            "session": " ".join(map(trigrams.mark_word, (session, *piece.marks))),
         }
         self._run(connection, "search.add_grams", by_grams)
         self._run(connection, "search.add_letters", by_letters)
 
     def _plan(
-        self, connection: apsw.Connection, wanted: Sequence[SearchTerm], session_id: str | None
+        self, connection: apsw.Connection, wanted: Sequence[SearchTerm], names: Sequence[str]
     ) -> IndexQuery | None:
         by_length = sorted(wanted, key=lambda term: term.shortest, reverse=True)
         long = [term for term in by_length if not term.is_short][:MAX_TERMS]
@@ -197,9 +204,9 @@ class SearchFile:
             if len(terms) <= FEW_TERMS:
                 parts.append(trigrams.any_of(terms))
         if parts:
-            marks = [] if session_id is None else [trigrams.quoted(trigrams.session_trigram(session_id))]
+            marks = [trigrams.quoted(trigrams.mark_trigram(name)) for name in names]
             return IndexQuery("search.find_by_grams", trigrams.all_of(parts + marks))
-        marks = [] if session_id is None else [trigrams.quoted(trigrams.session_word(session_id))]
+        marks = [trigrams.quoted(trigrams.mark_word(name)) for name in names]
         return IndexQuery(
             "search.find_by_letters", trigrams.all_of([trigrams.letter_expression(term) for term in short] + marks)
         )

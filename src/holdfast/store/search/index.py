@@ -18,12 +18,14 @@ import msgspec
 
 from holdfast.model.entry import decode
 from holdfast.model.errors import Corrupt, HoldfastError, Invalid, IoFailed, Unavailable
-from holdfast.model.search_text import searchable
+from holdfast.model.search_text import ROLE, TOOL, searchable, searched_as
 from holdfast.store.database import Database, Transaction, Value
 from holdfast.store.repos import meta, sessions
+from holdfast.store.search.folding import fold
 from holdfast.store.search.fts_file import BUSY_SECONDS, IndexDamaged, IndexedText, IndexState, SearchFile
+from holdfast.store.search.hit_ranking import relevance
 from holdfast.store.search.snippet import Span, snippet
-from holdfast.store.search.trigrams import SearchTerm, fold, matches_all, parse_query
+from holdfast.store.search.trigrams import SearchTerm, matches_all, parse_query
 from holdfast.supervisor import Completed, ignore_cycle
 
 P = ParamSpec("P")
@@ -55,14 +57,39 @@ class SearchHit(msgspec.Struct, frozen=True):
     position: int
     snippet: str
     marks: tuple[Span, ...]
+    relevance: float = 0.0
+    """How well it matches; only compared with that of other hits of the same query."""
 
 
 class SearchScope(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to search. Sessions in the trash and side sessions are excluded unless requested or named."""
+    """Which sessions to search, and which of their events.
+
+    Sessions in the trash and side sessions are excluded unless requested or named. `role` is `user`, `assistant` or
+    `tool`; `tool` is the name of a tool, for its results and for the replies that call it.
+    """
 
     session_id: str | None = None
     trashed: bool = False
     sides: bool = False
+    role: str | None = None
+    tool: str | None = None
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The marks that an event must have."""
+        wanted = ((ROLE, self.role), (TOOL, self.tool))
+        return tuple(prefix + name for prefix, name in wanted if name is not None)
+
+    def has(self, marks: Sequence[str]) -> bool:
+        """Whether an event with these marks is to be searched."""
+        return all(mark in marks for mark in self.marks)
+
+
+class CollectedHits(msgspec.Struct, frozen=True):
+    """Hits, newest first, and whether there are no older ones."""
+
+    hits: list[SearchHit]
+    complete: bool
 
 
 EVERYWHERE = SearchScope()
@@ -97,8 +124,8 @@ class IndexPort(Protocol):
     def forget(self, positions: Sequence[int]) -> None:
         """Remove events that the store no longer has."""
 
-    def plan(self, wanted: Sequence[SearchTerm], session_id: str | None) -> Any | None:
-        """The query for the terms; None if no event can match."""
+    def plan(self, wanted: Sequence[SearchTerm], session_id: str | None, marks: Sequence[str] = ()) -> Any | None:
+        """The query for the terms in events with these marks; None if no event can match."""
 
     def candidates(self, plan: Any, *, before: int, count: int) -> list[int]:
         """Positions of events that may match, newest first. All that match are among them."""
@@ -132,7 +159,13 @@ class SearchIndex:
         if limit < 1:
             raise Invalid(f"a search needs a limit of at least 1, not {limit}")
         before = NEWEST if before_position is None else before_position
-        return await self._with_replacement(partial(self._search, wanted, scope, limit, before))
+        return (await self.collect(wanted, scope, limit, before=before)).hits
+
+    async def collect(
+        self, wanted: Sequence[SearchTerm], scope: SearchScope, limit: int, *, before: int = NEWEST, most: int = NEWEST
+    ) -> CollectedHits:
+        """The newest `limit` events that contain the terms, among at most about `most` candidates of the index."""
+        return await self._with_replacement(partial(self._search, wanted, scope, limit, before, most))
 
     async def catch_up(self, on_progress: Progress | None = None) -> None:
         """Index all events of the store. `on_progress` is called after each step with the indexed and the last position.
@@ -168,17 +201,17 @@ class SearchIndex:
         await asyncio.to_thread(self._thread.shutdown)
 
     async def _search(
-        self, wanted: Sequence[SearchTerm], scope: SearchScope, limit: int, before: int
-    ) -> list[SearchHit]:
+        self, wanted: Sequence[SearchTerm], scope: SearchScope, limit: int, before: int, most: int
+    ) -> CollectedHits:
         """Compare candidates, newest first, until there are enough hits."""
         if not await self._is_usable():
             await self._catch_up(None)
         file = self._file.opened
-        plan = await self._in_thread(self._file.plan, wanted, scope.session_id)
+        plan = await self._in_thread(self._file.plan, wanted, scope.session_id, scope.marks)
         hits: list[SearchHit] = []
         gone: list[int] = []
-        page = FIRST_PAGE
-        while plan is not None and len(hits) < limit:
+        page, compared, complete = FIRST_PAGE, 0, plan is None
+        while not complete and len(hits) < limit and compared < most:
             found = await self._in_thread(self._file.candidates, plan, before=before, count=page)
             for start in range(0, len(found), SLICE):
                 if len(hits) < limit:
@@ -186,13 +219,15 @@ class SearchIndex:
                     matching, missing = await self._database.read(_compare, wanted, scope, part, limit - len(hits))
                     hits += matching
                     gone += missing
+            compared += len(found)
             if len(found) < page:
+                complete = len(hits) < limit
                 break
             before, page = found[-1], min(2 * page, LAST_PAGE)
         if self._file.opened != file:
             raise IndexDamaged(f"the search index {self._file.location} was replaced during a search")
         await self._forget(gone)
-        return hits
+        return CollectedHits(hits, complete)
 
     async def _forget(self, gone: Sequence[int]) -> None:
         """Remove pruned events from the index. A failure does no harm: the next search that finds them tries again."""
@@ -302,20 +337,24 @@ def _next_batch(tx: Transaction, state: IndexState, newest: int) -> _Batch:
             break
         position, session_id, seq, kind, at, body = cast("tuple[int, str, int, str, int, str]", row)
         mark = _mark(session_id, seq, at)
-        if text := _words(position, kind, body):
-            pieces.append(IndexedText(position, session_id, text, seq))
+        text, marks = _read(position, kind, body)
+        if text:
+            pieces.append(IndexedText(position, session_id, text, seq, marks))
             letters += len(text)
         if position == newest or letters > BATCH_LETTERS:
             break
     return _Batch(pieces, IndexState(state.store_id, position, mark))
 
 
-def _words(position: int, kind: str, body: str) -> str:
+def _read(position: int, kind: str, body: str) -> tuple[str, tuple[str, ...]]:
+    """The text of an event, and its marks."""
     try:
-        return searchable(decode(kind, body))
+        event = decode(kind, body)
     except Corrupt as e:
         log.warning("the event at position %d is not searchable: %s", position, e)
-        return ""
+        return "", ()
+    text = searchable(event)
+    return text, searched_as(event) if text else ()
 
 
 def _compare(
@@ -333,9 +372,11 @@ def _compare(
         session_id, seq, kind, at, body = cast("tuple[str, int, str, int, str]", row)
         if session_id not in shown:
             shown[session_id] = _is_shown(tx, scope, session_id)
-        text = _words(position, kind, body) if shown[session_id] else ""
-        if text and matches_all(folded := fold(text), wanted):
-            hits.append(SearchHit(session_id, seq, at, kind, position, *snippet(text, folded, wanted)))
+        text, marks = _read(position, kind, body) if shown[session_id] else ("", ())
+        if text and scope.has(marks) and matches_all(folded := fold(text), wanted):
+            rated = relevance(text, folded, kind, wanted)
+            spelled = [term.spelled_in(folded) for term in wanted]
+            hits.append(SearchHit(session_id, seq, at, kind, position, *snippet(text, folded, spelled), rated))
             if len(hits) == limit:
                 break
     return hits, gone

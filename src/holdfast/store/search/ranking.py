@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from holdfast.store.search.trigrams import GRAM, fold, matches_all, parse_query
+from holdfast.store.search.folding import fold
+from holdfast.store.search.trigrams import GRAM, matches_all, parse_query
 
 WORDS = re.compile(r"[^\W_]+")
 MAX_QUERY = 1_000
@@ -21,7 +22,7 @@ ENOUGH = 0.4
 def rank(texts: Sequence[str], query: str) -> list[tuple[float, int]]:
     """The score and the index of each text that shares something with the query, the best first, among equals the last."""
     query = query[:MAX_QUERY]
-    if not query.strip():
+    if not fold(query).strip():
         return []
     words, terms = [grams(word) for word in dict.fromkeys(WORDS.findall(fold(query)))], parse_query(query)
     folded = [fold(text) for text in texts]

@@ -3,7 +3,8 @@
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from holdfast.store.search.trigrams import CHUNK, SearchTerm, chunks, fold
+from holdfast.store.search.folding import CHUNK, fold
+from holdfast.store.search.trigrams import SearchTerm, chunks
 
 Span = tuple[int, int]
 
@@ -39,16 +40,16 @@ def snippet(text: str, folded: str, wanted: Sequence[SearchTerm]) -> tuple[str, 
 
 def _letter_at(text: str, folded: str, offset: int) -> Span:
     """The character of the text that produced the folded one at the offset, and the offset of its folding."""
-    if len(folded) == len(text):  # no character folds to nothing, so each folds to one
+    if text.isascii():
         return offset, offset
     done = 0
     for number, chunk in enumerate(chunks(text)):
-        size = len(chunk.casefold())
+        size = len(fold(chunk))
         if done + size <= offset:
             done += size
             continue
         for index, letter in enumerate(chunk, number * CHUNK):
-            size = len(letter.casefold())
+            size = len(fold(letter))
             if done + size > offset:
                 return index, done
             done += size
@@ -67,13 +68,20 @@ def _word_start(text: str, start: int, limit: int) -> int:
 
 def _spans(window: str, folded: str, offset: int, wanted: Sequence[SearchTerm]) -> Iterator[Span]:
     """Where the window shows a term or a part of it. The folded window begins at the offset."""
-    owners = [index for index, letter in enumerate(window) for _ in letter.casefold()]
+    owners = [index for index, letter in enumerate(window) for _ in fold(letter)]
     end = offset + len(owners)
     for form in (form for term in wanted for form in term.forms):
         at = folded.find(form, max(0, offset - len(form) + 1), end + len(form) - 1)
         while at >= 0:
-            yield owners[max(at, offset) - offset], owners[min(at + len(form), end) - 1 - offset] + 1
+            yield owners[max(at, offset) - offset], _end(window, owners[min(at + len(form), end) - 1 - offset] + 1)
             at = folded.find(form, at + 1, end + len(form) - 1)
+
+
+def _end(window: str, end: int) -> int:
+    """The end of a match with the accents that follow it."""
+    while end < len(window) and not fold(window[end]):
+        end += 1
+    return end
 
 
 def _one_line(window: str) -> tuple[str, list[int]]:

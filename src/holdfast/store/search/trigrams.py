@@ -1,6 +1,6 @@
 """Turns a query into search terms, and terms into trigrams. Pure.
 
-A text matches if it contains every term of the query, regardless of case. The index knows only which trigrams and which
+A text matches if it contains every term of the query, regardless of case and accents. The index knows only which trigrams and which
 characters a text contains, so it returns candidates: always all that match, often some that do not. The candidates are
 then read and compared with `matches_all`, which decides.
 """
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from holdfast.model.errors import Invalid
+from holdfast.store.search import typos
+from holdfast.store.search.folding import CHUNK, fold
 
 GRAM = 3
 MAX_GRAMS = 16
 """Trigrams per query. More cost more time than they save by excluding candidates: a long query is sampled."""
-CHUNK = 1 << 16
-"""Characters folded at once: each takes twelve bytes of memory, and no other thread can run meanwhile."""
 LAST_LETTER = "\U0010ffff"
 END = "\n" * (GRAM - 1)
 """Appended to every indexed text, so that its last characters start a trigram as well."""
@@ -32,9 +32,37 @@ class SearchTerm(msgspec.Struct, frozen=True):
     """Something that a text must contain, in any of these folded spellings."""
 
     forms: tuple[str, ...]
+    typed: str = ""
+    """As the user wrote it."""
+    quoted: bool = False
+    """Whether it was quoted, and must be exact."""
+    near: str = ""
+    """The folded word, if words with a typo match as well."""
+    variants: tuple[str, ...] = ()
+    """Patterns of those words, for the index."""
 
     def is_in(self, folded: str) -> bool:
-        return any(form in folded for form in self.forms)
+        return any(form in folded for form in self.forms) or (
+            bool(self.near) and any(True for _ in typos.similar_words(self.near, folded))
+        )
+
+    def spelled_in(self, folded: str) -> "SearchTerm":
+        """The term with the words of this text that match it."""
+        if not self.near or any(form in folded for form in self.forms):
+            return self
+        return SearchTerm(tuple(sorted(typos.similar_words(self.near, folded))))
+
+    def with_typos(self) -> "SearchTerm":
+        """The term if words with a typo match as well; itself if it must be exact."""
+        word = self.forms[0]
+        if self.quoted or not typos.may_have_typo(word):
+            return self
+        return msgspec.structs.replace(self, near=word, variants=typos.variants(word))
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What the index is searched for."""
+        return self.forms + self.variants
 
     @property
     def shortest(self) -> int:
@@ -46,18 +74,6 @@ class SearchTerm(msgspec.Struct, frozen=True):
         return self.shortest < GRAM
 
 
-def fold(text: str) -> str:
-    """The case-folded text.
-
-    It folds character by character, so that a folded substring is always a substring of the folded text. Unicode
-    normalisation does not have this property ("e" is in "e\u0301" but not in "\u00e9"), so terms have several spellings
-    instead.
-    """
-    if len(text) <= CHUNK:
-        return text.casefold()
-    return "".join(chunk.casefold() for chunk in chunks(text))
-
-
 def chunks(text: str) -> Iterator[str]:
     return (text[start : start + CHUNK] for start in range(0, len(text), CHUNK))
 
@@ -67,10 +83,14 @@ def parse_query(query: str) -> tuple[SearchTerm, ...]:
 
     No other character is special; a quote counts only at the start and the end of words. Raises Invalid for an empty query.
     """
-    phrases = [quoted or word for quoted, word in _PHRASES.findall(query)]
+    phrases = {in_quotes or word: bool(in_quotes) for in_quotes, word in _PHRASES.findall(query)}
     if not phrases:
         raise Invalid("the query is empty; give at least one word")
-    return tuple(SearchTerm(spellings(phrase)) for phrase in dict.fromkeys(phrases))
+    terms = (SearchTerm(spellings(phrase), phrase, is_quoted) for phrase, is_quoted in phrases.items())
+    found = tuple(term for term in terms if all(term.forms))
+    if not found:
+        raise Invalid("the query has only accents, which make no difference; give at least one letter")
+    return found
 
 
 def spellings(phrase: str) -> tuple[str, ...]:
@@ -111,23 +131,25 @@ def _letter(letter: str) -> str:
     return f"{ord(letter):x}"
 
 
-def session_trigram(session_id: str) -> str:
-    """A trigram of private-use characters that marks the events of a session; two sessions may share one."""
-    digest = _digest(session_id)
+def mark_trigram(name: str) -> str:
+    """A trigram of private-use characters that marks the events of a session, a role or a tool; two names may share one."""
+    digest = _digest(name)
     return "".join(chr(0xF0000 + int.from_bytes(digest[i : i + 2], "big") % 0x8000) for i in (0, 2, 4))
 
 
-def session_word(session_id: str) -> str:
+def mark_word(name: str) -> str:
     """The same for the character index: a word that no character has."""
-    return "s" + _digest(session_id).hex()
+    return "s" + _digest(name).hex()
 
 
-def _digest(session_id: str) -> bytes:
-    return hashlib.blake2b(session_id.encode("utf-8", "replace"), digest_size=6).digest()
+def _digest(name: str) -> bytes:
+    return hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=6).digest()
 
 
 def trigrams(form: str, limit: int = MAX_GRAMS) -> list[str]:
     """Distinct trigrams of a spelling, at most `limit`, spread over it."""
+    if typos.ANY in form:
+        return list(dict.fromkeys(gram for piece in form.split(typos.ANY) for gram in trigrams(piece, limit)))
     text = storable(form)
     count = len(text) - GRAM + 1
     starts = range(count) if count <= limit else [i * (count - 1) // (limit - 1 or 1) for i in range(limit)]
@@ -155,7 +177,7 @@ def any_of(parts: Sequence[str]) -> str:
 
 def trigram_expression(term: SearchTerm, limit: int = MAX_GRAMS) -> str:
     """The FTS5 query for all texts that could contain the term, by its trigrams."""
-    return any_of([all_of([quoted(gram) for gram in trigrams(form, limit)]) for form in term.forms])
+    return any_of([all_of([quoted(gram) for gram in trigrams(form, limit)]) for form in term.patterns])
 
 
 def letter_expression(term: SearchTerm) -> str:

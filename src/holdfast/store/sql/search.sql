@@ -16,9 +16,9 @@ PRAGMA cell_size_check = ON;
 
 -- name: create
 -- Trigrams by event, without positions and without the text, which is in the store; `term` lists them. Characters by event,
--- for words too short to have a trigram.
+-- for words too short to have a trigram. `session` and `about` hold marks of the session, the role and the tools.
 CREATE VIRTUAL TABLE gram USING fts5(
-  text, session, tokenize = 'trigram case_sensitive 1', content = '', contentless_delete = 1, detail = none
+  text, session, about, tokenize = 'trigram case_sensitive 1', content = '', contentless_delete = 1, detail = none
 );
 CREATE VIRTUAL TABLE term USING fts5vocab(gram, instance);
 CREATE VIRTUAL TABLE letter USING fts5(
@@ -30,7 +30,7 @@ CREATE TABLE state (
   position INTEGER NOT NULL,
   mark TEXT NOT NULL
 ) STRICT;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 
 -- name: get_state
 -- Which store is indexed, up to which position, and which event is there. No row: the index is new.
@@ -42,7 +42,7 @@ INSERT INTO state (one, store_id, position, mark) VALUES (1, :store_id, :positio
 ON CONFLICT (one) DO UPDATE SET store_id = excluded.store_id, position = excluded.position, mark = excluded.mark;
 
 -- name: add_grams
-INSERT INTO gram (rowid, text, session) VALUES (:position, :text, :session);
+INSERT INTO gram (rowid, text, session, about) VALUES (:position, :text, :session, :about);
 
 -- name: add_letters
 INSERT INTO letter (rowid, letters, session) VALUES (:position, :letters, :session);

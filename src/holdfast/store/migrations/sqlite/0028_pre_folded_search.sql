@@ -1,0 +1,1 @@
+-- Nothing to do here: the search index of a SQLite store is a file of its own, which is built anew when its format is old.
