@@ -31,6 +31,18 @@ def test_a_search_can_be_limited_to_one_session(holdfast: Holdfast, seed: Seed) 
     assert len(holdfast("sessions", "search", "words", "--limit", "1", "--json").json["hits"]) == 1
 
 
+def test_hits_are_shown_by_session_with_counts_and_filters(holdfast: Holdfast, seed: Seed) -> None:
+    session_id = seed.session("Łódź first", title="Trip")
+    found = holdfast("sessions", "search", "lodz").out
+
+    assert session_id in found and "Trip" in found and "1 hit" in found
+    assert len(holdfast("sessions", "search", "lodz", "--order", "recent", "--json").json["hits"]) == 1
+    assert holdfast("sessions", "search", "lodz", "--role", "tool", "--json").json["hits"] == []
+    assert holdfast("sessions", "search", "lodz", "--tool", "terminal", "--json").json["sessions"] == []
+    typo = holdfast("sessions", "search", "lighthuose")
+    assert "no matches" in typo.err + typo.out
+
+
 def test_pruned_messages_are_not_found(holdfast: Holdfast, seed: Seed) -> None:
     session_id = seed.session("a secret place")
     assert len(holdfast("sessions", "search", "place", "--json").json["hits"]) == 1

@@ -52,7 +52,7 @@ def observe(program: Program) -> dict[str, Any]:
     ids = sorted(one["id"] for one in listed)
     schedules = program.json("cron", "list")["schedules"]
     why = {ref: program.json("why", ref) for ref in ids}
-    hits = program.json("sessions", "search", "lighthouse")["hits"]
+    hits = program.json("sessions", "search", "lighthouse", "--order", "recent")["hits"]
     return {
         "sessions": {one["id"]: one for one in listed},
         "messages": {ref: program.json("sessions", "show", ref)["messages"] for ref in ids},

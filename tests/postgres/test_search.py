@@ -43,6 +43,21 @@ from tests.store.search.test_index import (  # noqa: F401 - collected here, with
     test_the_lag_is_known_and_progress_is_reported,
     test_the_search_can_be_limited_to_one_session,
 )
+from tests.store.search.test_ranked_search import (  # noqa: F401
+    test_a_query_without_letters_is_refused,
+    test_a_typo_is_tolerated_and_told,
+    test_an_index_that_is_behind_is_caught_up_for_a_limited_time,
+    test_better_matches_come_first,
+    test_counts_are_lower_limits_when_there_are_too_many_hits,
+    test_every_script_is_found_without_its_accents,
+    test_exact_hits_come_before_similar_ones_and_enough_of_them_alone,
+    test_hits_are_grouped_by_session_with_counts,
+    test_hits_can_be_limited_to_a_role_and_a_tool,
+    test_of_equal_matches_the_newest_comes_first_and_a_good_old_one_wins,
+    test_quoted_words_numbers_code_and_two_typos_are_exact,
+    test_titles_come_before_what_was_said_and_that_before_output_of_tools,
+    test_words_as_typed_come_before_other_spellings,
+)
 
 
 @pytest.fixture

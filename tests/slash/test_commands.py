@@ -187,6 +187,12 @@ async def test_search_finds_words_in_other_sessions(context: TestContext) -> Non
     await run(context, "/search lighthouse")
 
     assert str(first) in context.last
+    await run(context, "/search --role tool lighthouse")
+    assert context.last == "No matches."
+    await run(context, "/search --role user lighthuose")
+    assert str(first) in context.last and "similar words" in context.last
+    await run(context, "/search --role nobody lighthouse")
+    assert context.last == "! unknown role 'nobody'; use user, assistant, tool"
 
 
 async def test_status_and_why_describe_the_session(context: TestContext) -> None:

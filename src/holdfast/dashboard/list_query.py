@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from holdfast.interop.documents.search import SearchRole
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Source
 from holdfast.model.price import NANO
@@ -20,6 +21,9 @@ STATES: tuple[str, ...] = ("asking", FAILED, "running", "waiting", "interrupted"
 assert {*get_args(State), FAILED} == {*STATES}, "every state has a filter"
 SORTS: tuple[str, ...] = get_args(Sort)
 SOURCES: tuple[str, ...] = get_args(Source)
+ROLES: tuple[str, ...] = get_args(SearchRole)
+UNFILTERED = ("q", "role", "tool", "sort", "cursor")
+"""Parameters that a list without a search does not filter by."""
 
 
 class SessionListQuery(msgspec.Struct, frozen=True):
@@ -37,17 +41,19 @@ class SessionListQuery(msgspec.Struct, frozen=True):
     sort: str = ""
     pinned: str = ""
     trash: str = ""
+    role: str = ""
+    tool: str = ""
     cursor: str = ""
 
     @property
     def is_filtered(self) -> bool:
         """Whether the list shows less than all sessions outside the trash."""
-        return any(getattr(self, name) for name in self.__struct_fields__ if name not in ("sort", "cursor", "q"))
+        return any(getattr(self, name) for name in self.__struct_fields__ if name not in UNFILTERED)
 
     @property
     def has_more(self) -> bool:
         """Whether filters are in use that the page keeps folded."""
-        return any((self.model, self.folder, self.since, self.until, self.cost, self.sort))
+        return any((self.model, self.folder, self.since, self.until, self.cost, self.sort, self.role, self.tool))
 
     @property
     def needs_scan(self) -> bool:
@@ -57,9 +63,9 @@ class SessionListQuery(msgspec.Struct, frozen=True):
 
     @property
     def filters(self) -> session_list.SessionFilters:
-        """Raises Invalid for an unknown state or source."""
-        if self.state not in ("", *STATES) or self.source not in ("", *SOURCES):
-            raise Invalid("unknown state or source")
+        """Raises Invalid for an unknown state, source or role."""
+        if self.state not in ("", *STATES) or self.source not in ("", *SOURCES) or self.role not in ("", *ROLES):
+            raise Invalid("unknown state, source or role")
         state = "waiting" if self.state == FAILED else self.state
         return session_list.SessionFilters(
             source=self.source or None,

@@ -1,7 +1,5 @@
 """The list of sessions: filters, search as you type, and pages that cost the same in a store of any size."""
 
-import asyncio
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,7 +7,7 @@ from starlette.responses import Response
 from holdfast.dashboard import templating
 from holdfast.dashboard.context import DashboardContext, get_context
 from holdfast.dashboard.display_state import read_failure
-from holdfast.dashboard.list_query import SORTS, SOURCES, STATES, SessionListQuery
+from holdfast.dashboard.list_query import ROLES, SORTS, SOURCES, STATES, SessionListQuery
 from holdfast.engine.stats import SessionStats, compute_stats
 from holdfast.interop import session_tree
 from holdfast.interop.session_tree import TreeNode
@@ -19,13 +17,13 @@ from holdfast.model.text import parse_decimal
 from holdfast.store.database import Transaction
 from holdfast.store.repos import dashboard_queries, delegations, log, session_list, workers
 from holdfast.store.repos import sessions as stored
+from holdfast.store.search import ranked_search
 from holdfast.store.search.index import SearchHit, SearchScope
+from holdfast.store.search.ranked_search import RankedHits
 from holdfast.store.spending import usage
 
 PAGE_SIZE = 50
-HITS_PER_ROUND = 60
-MAX_ROUNDS, ENOUGH_SESSIONS = 8, 15
-"""A search reads the newest hits, a round at a time, until enough sessions match the filters or the rounds are used up."""
+NO_HITS = RankedHits([], complete=True, similar=False)
 INDEX_SECONDS = 0.4
 """How long a search waits for the index to catch up; an index further behind catches up in the background."""
 OPEN_TURN_STATES = ("running", "asking", "interrupted")
@@ -35,7 +33,7 @@ MAX_OPEN = 300
 
 
 class SearchResultRow(msgspec.Struct, frozen=True):
-    """A session that matches the search, with its newest hit. A match of the name alone has no hit."""
+    """A session that matches the search, with its best hit. A match of the name alone has no hit."""
 
     session: Session
     hit: SearchHit | None
@@ -62,11 +60,11 @@ async def show_sessions(request: Request) -> Response:
     context, parameters = get_context(request), request.query_params
     query = SessionListQuery(**{name: parameters.get(name, "")[:400] for name in SessionListQuery.__struct_fields__})
     results: list[SearchResultRow] = []
-    shown, lag, truncated = ShownPage([], None), 0, False
+    shown, lag, found = ShownPage([], None), 0, NO_HITS
     if query.cost or query.sort == "cost":
         await usage.catch_up(context.database)
     if query.q.strip():
-        results, truncated, lag = await _search(context, query)
+        results, found, lag = await _search(context, query)
     else:
         shown = await context.database.read(_read_shown_page, query)
     part = templating.is_partial(request)
@@ -79,7 +77,8 @@ async def show_sessions(request: Request) -> Response:
         children=shown.children,
         costs=shown.costs,
         results=results,
-        truncated=truncated,
+        found=found,
+        roles=ROLES,
         lag=lag,
         states=STATES,
         sources=SOURCES,
@@ -150,43 +149,25 @@ def _read_children(tx: Transaction, session: Session) -> ShownChildren:
     return ShownChildren(below[:MAX_CHILDREN], max(0, len(below) - MAX_CHILDREN))
 
 
-async def _search(context: DashboardContext, query: SessionListQuery) -> tuple[list[SearchResultRow], bool, int]:
-    """The matching sessions, newest first; whether there may be more; and how many events the index is behind."""
+async def _search(context: DashboardContext, query: SessionListQuery) -> tuple[list[SearchResultRow], RankedHits, int]:
+    """The matching sessions, the best first; all hits; and how many events the index is behind."""
     index = await context.search()
     context.search_used.set()
+    lag = await ranked_search.catch_up_within(index, INDEX_SECONDS)
+    scope = SearchScope(trashed=bool(query.trash), role=query.role or None, tool=query.tool.strip() or None)
     try:
-        async with asyncio.timeout(INDEX_SECONDS):
-            await index.catch_up()
-    except TimeoutError:
-        pass  # the page shows `lag`, and the next search continues from there
-    hits: list[SearchHit] = []
-    results: list[SearchResultRow] = []
-    truncated = False
-    for _ in range(MAX_ROUNDS):
-        before = hits[-1].position if hits else None
-        try:
-            more = await index.search(
-                query.q, limit=HITS_PER_ROUND, scope=SearchScope(trashed=bool(query.trash)), before_position=before
-            )
-        except Invalid:  # only blanks and quotes so far
-            more = []
-        hits, truncated = hits + more, len(more) == HITS_PER_ROUND
-        results = await context.database.read(_group_hits, query, hits)
-        if len(results) >= ENOUGH_SESSIONS or not truncated:
-            break
-    return results, truncated, await index.lag()
+        found = await ranked_search.find(index, query.q, scope=scope)
+    except Invalid:  # only blanks, quotes and accents so far
+        found = NO_HITS
+    return await context.database.read(_group_hits, query, found), found, lag
 
 
-def _group_hits(tx: Transaction, query: SessionListQuery, hits: list[SearchHit]) -> list[SearchResultRow]:
+def _group_hits(tx: Transaction, query: SessionListQuery, found: RankedHits) -> list[SearchResultRow]:
     results: dict[str, SearchResultRow] = {}
     if (named := _find_by_name(tx, query.q.strip(), trashed=bool(query.trash))) is not None:
         results[named.id] = SearchResultRow(named, None)
-    for hit in hits:
-        before = results.get(hit.session_id)
-        if before is None:
-            results[hit.session_id] = SearchResultRow(stored.get(tx, hit.session_id), hit, 1)
-        else:
-            results[hit.session_id] = SearchResultRow(before.session, before.hit or hit, before.count + 1)
+    for one in found.by_session():
+        results[one.session_id] = SearchResultRow(stored.get(tx, one.session_id), one.hits[0], one.count)
     return [one for one in results.values() if _matches(tx, one.session, query)]
 
 

@@ -1,7 +1,7 @@
 """Slash commands that read: lists, messages, search and export."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,16 +20,17 @@ from holdfast.store.repos import log, session_list
 from holdfast.store.repos import sessions as store
 
 if TYPE_CHECKING:
-    from holdfast.store.search.index import SearchHit
+    from holdfast.store.search.ranked_search import RankedHits
 
 LISTED = 20
 HISTORY_MESSAGES = 50
 """Messages that /history shows by default."""
 MAX_HITS = 20
-SEARCHED_HITS = 100
-"""The hits in all sessions that are looked at, so that one session does not hide the others."""
+SEARCHED_SESSIONS = 10
+"""The sessions whose hits are shown."""
 HITS_PER_SESSION = 3
 """The hits shown of each session, if all sessions are searched."""
+ROLES = ("user", "assistant", "tool")
 FORMATS = ("md", "html", "jsonl")
 RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
@@ -87,34 +88,50 @@ async def history(context: CommandContext, rest: str) -> None:
 
 async def search(context: CommandContext, rest: str) -> None:
     """Search all sessions."""
+    role, rest = _take_option(rest, "role")
+    tool, rest = _take_option(rest, "tool")
+    if role is not None and role not in ROLES:
+        raise Invalid(f"unknown role {role!r}; use {', '.join(ROLES)}")
     if not rest:
-        raise Invalid("WORDS are missing: use /search WORDS")
-    await _search(context, rest, None)
+        raise Invalid("WORDS are missing: use /search [--role ROLE] [--tool NAME] WORDS")
+    await _search(context, rest, None, role=role, tool=tool)
 
 
-async def _search(context: CommandContext, query: str, session_id: str | None) -> None:
+def _take_option(rest: str, name: str) -> tuple[str | None, str]:
+    """Remove the option `--name VALUE`; returns its value, if it is given, and the rest."""
+    found = re.search(rf"(?:^|\s)--{name}[ =](\S+)", rest)
+    return (None, rest) if found is None else (found[1], (rest[: found.start()] + rest[found.end() :]).strip())
+
+
+async def _search(
+    context: CommandContext, query: str, session_id: str | None, role: str | None = None, tool: str | None = None
+) -> None:
+    from holdfast.store.search import ranked_search
     from holdfast.store.search.index import SearchScope
 
     index = await context.search_index()
     await index.catch_up()
-    limit = MAX_HITS if session_id is not None else SEARCHED_HITS
-    hits = await index.search(query, limit=limit, scope=SearchScope(session_id=session_id))
-    if not hits:
+    found = await ranked_search.find(index, query, scope=SearchScope(session_id=session_id, role=role, tool=tool))
+    if not found.hits:
         context.show("No matches.")
         return
-    titles = await context.engine.services.database.read(store.get_titles, {hit.session_id for hit in hits})
-    context.show("\n".join(_hit_lines(hits, titles, HITS_PER_SESSION if session_id is None else MAX_HITS)))
+    titles = await context.engine.services.database.read(store.get_titles, {hit.session_id for hit in found.hits})
+    similar = ["Few exact matches; including similar words."] if found.similar else []
+    most = HITS_PER_SESSION if session_id is None else MAX_HITS
+    context.show("\n".join([*similar, *_hit_lines(found, titles, most)]))
 
 
-def _hit_lines(hits: Sequence["SearchHit"], titles: Mapping[str, str | None], most: int) -> Iterator[str]:
-    """The hits by session, the session with the newest hit first; of each session the newest few."""
-    for session_id in dict.fromkeys(hit.session_id for hit in hits):
-        found = [hit for hit in hits if hit.session_id == session_id]
-        yield f"{session_id}  {one_line(titles[session_id] or '')}".rstrip()
-        for hit in found[:most]:
+def _hit_lines(found: "RankedHits", titles: Mapping[str, str | None], most: int) -> Iterator[str]:
+    """The hits by session, the session with the best hit first; of each session the best few."""
+    groups = found.by_session()
+    for group in groups[:SEARCHED_SESSIONS]:
+        yield f"{group.session_id}  {one_line(titles[group.session_id] or '')}".rstrip()
+        for hit in group.hits[:most]:
             yield f"    [{hit.seq}] {format_local_time(hit.at)}  {one_line(hit.snippet)}"
-        if len(found) > most:
-            yield f"    … {len(found) - most} more in this session"
+        if group.count > most:
+            yield f"    … {group.count - most} more in this session"
+    if len(groups) > SEARCHED_SESSIONS:
+        yield f"… {counted(len(groups) - SEARCHED_SESSIONS, 'more session')}; add words to narrow the search"
 
 
 async def export(context: CommandContext, rest: str) -> None:

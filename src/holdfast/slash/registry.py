@@ -139,7 +139,7 @@ COMMANDS = (
         "[WORDS | show ID | add TEXT | correct ID TEXT | forget ID | export]",
     ),
     SlashCommand("mcp", mcp_servers.mcp, "list the MCP servers and their tools"),
-    SlashCommand("search", browse.search, "search all sessions", "WORDS"),
+    SlashCommand("search", browse.search, "search all sessions", "[--role ROLE] [--tool NAME] WORDS"),
     SlashCommand(
         "export", browse.export, "export this session to a file", "[md|html|jsonl] [FILE] [--force]", completes="export"
     ),

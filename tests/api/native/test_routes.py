@@ -366,6 +366,35 @@ def test_search_results_have_pages(http: httpx.Client) -> None:
     assert http.get("/v1/search", params={"q": " "}).json()["error"]["code"] == "invalid"
 
 
+@pytest.mark.parametrize("order", ["relevance", "recent"])
+def test_each_order_of_search_results_has_pages(http: httpx.Client, order: str) -> None:
+    one = begin(http)
+    for n in range(3):
+        said(http, one, f"{order} walrus{n}")
+    asked = {"q": "walrus", "session": one, "order": order, "limit": 4}
+
+    first = http.get("/v1/search", params=asked).json()
+    second = http.get("/v1/search", params={**asked, "before": first["next"]}).json()
+
+    assert len({hit["seq"] for hit in first["hits"] + second["hits"]}) == 6 and second["next"] is None
+    assert (first["order"], first["pending"], second["similar"]) == (order, 0, False)
+
+
+def test_a_search_folds_accents_tolerates_typos_counts_and_filters(http: httpx.Client) -> None:
+    one = begin(http)
+    said(http, one, "Der Schlüssel liegt in Łódź")
+
+    for query, similar in (("schlussel lodz", False), ("SCHLUSEL", True)):
+        found = http.get("/v1/search", params={"q": query, "session": one}).json()
+        assert {hit["session_id"] for hit in found["hits"]} == {one}
+        assert (found["similar"], found["complete"]) == (similar, True)
+        assert [(row["session_id"], row["count"]) for row in found["sessions"]] == [(one, 2)]
+    [hit] = http.get("/v1/search", params={"q": "lodz", "session": one, "role": "user"}).json()["hits"]
+    assert hit["kind"] == "user_said"
+    assert http.get("/v1/search", params={"q": "lodz", "session": one, "tool": "terminal"}).json()["hits"] == []
+    assert http.get("/v1/search", params={"q": "lodz", "role": "robot"}).json()["error"]["param"] == "role"
+
+
 def test_workers_sweeps_and_activity_are_shown(http: httpx.Client) -> None:
     one = begin(http, title="Shown")
 

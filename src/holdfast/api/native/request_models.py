@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.interop.documents.search import SearchOrder, SearchRole
 from holdfast.model.approval import Match, Scope
 from holdfast.model.event import Source
 from holdfast.model.memory.fact import MemoryScope
@@ -159,6 +160,9 @@ class SearchRequest(RequestModel, frozen=True):
     session: Line | None = None
     limit: Limit = 20
     before: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    order: SearchOrder = "relevance"
+    role: SearchRole | None = None
+    tool: Line | None = None
 
 
 class ListWorkersRequest(RequestModel, frozen=True):

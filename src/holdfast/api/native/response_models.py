@@ -8,7 +8,7 @@ from typing import Literal
 from holdfast.interop.documents.explanation import ContextItem
 from holdfast.interop.documents.processes import ProcessItem
 from holdfast.interop.documents.questions import ApprovalItem
-from holdfast.interop.documents.sessions import EventItem, MessageItem, SearchHitItem
+from holdfast.interop.documents.sessions import EventItem, MessageItem
 from holdfast.interop.documents.workers import WorkerItem
 from holdfast.interop.serialization import Document, Json
 from holdfast.model.session import State
@@ -96,12 +96,6 @@ class CompactionListResponse(Document, frozen=True):
 
 
 # The whole store.
-
-
-class SearchResponse(Document, frozen=True):
-    query: str
-    hits: list[SearchHitItem]
-    next: int | None
 
 
 class ProcessOutputResponse(Document, frozen=True):

@@ -30,6 +30,7 @@ from holdfast.interop.documents.questions import (
     QuestionListResponse,
 )
 from holdfast.interop.documents.rewinds import RewindResponse
+from holdfast.interop.documents.search import SearchResponse
 from holdfast.interop.documents.sessions import SessionDetailResponse, SessionListResponse, SessionResponse
 from holdfast.interop.documents.shares import NewShareResponse, ShareItem, ShareListResponse
 from holdfast.interop.documents.usage import SessionUsageResponse, UsageResponse
@@ -167,7 +168,7 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/memory/{id}", memory.get, FactDetailResponse),
     Endpoint("PATCH", "/v1/memory/{id}", memory.correct, FactItem, body=request_models.CorrectFactRequest),
     Endpoint("DELETE", "/v1/memory/{id}", memory.forget, ForgottenResponse),
-    Endpoint("GET", "/v1/search", search.search, response_models.SearchResponse, query=request_models.SearchRequest),
+    Endpoint("GET", "/v1/search", search.search, SearchResponse, query=request_models.SearchRequest),
     Endpoint(
         "GET",
         "/v1/workers",

@@ -1,4 +1,4 @@
-"""`holdfast sessions list`, `show` and `search`, and the table of the other `sessions` commands."""
+"""`holdfast sessions list` and `show`, and the table of the other `sessions` commands."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
@@ -9,13 +9,11 @@ import msgspec
 from holdfast.cli import context, render
 from holdfast.cli.parsing.groups import LazyGroup
 from holdfast.cli.parsing.session_ref import REF
-from holdfast.cli.progress import show_progress
 from holdfast.clock import format_local_time
 from holdfast.interop import session_tree
 from holdfast.interop.documents.sessions import (
     EventItem,
     MessageItem,
-    SearchHitItem,
     SessionDetailResponse,
     SessionListResponse,
 )
@@ -30,11 +28,9 @@ from holdfast.model.session import Session, State, messages
 from holdfast.model.text import counted
 from holdfast.store.database import Transaction
 from holdfast.store.repos import delegations, log, plans, session_list
-from holdfast.store.repos import sessions as store
 
 if TYPE_CHECKING:
-    from holdfast.store.search.index import SearchHit
-    from holdfast.wiring.store import App
+    pass
 
 PAGE = 50
 MOST = 1_000
@@ -43,7 +39,7 @@ MOST = 1_000
 COMMANDS = {
     "list": "sessions.list:list_",
     "show": "sessions.list:show",
-    "search": "sessions.list:search",
+    "search": "sessions.search:search",
     "rename": "sessions.edit:rename",
     "pin": "sessions.edit:pin",
     "mode": "sessions.edit:mode",
@@ -238,49 +234,3 @@ def _show_message(said: Message) -> None:
         render.print_text(visible(said.text))
     for call in said.tool_calls:
         render.print_text(render.dim(visible(f"→ {call.name} {call.arguments}")))
-
-
-@click.command()
-@click.argument("query")
-@click.option("--session", "ref", type=REF, metavar="REF", help="Search only this session.")
-@click.option(
-    "--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="Show at most this many matches."
-)
-@context.json_option
-def search(*, query: str, ref: str | None, limit: int, as_json: bool) -> None:
-    """Search all messages, including compacted ones."""
-    hits, titles = context.with_app(lambda app: _search(app, query, ref, limit))
-    if as_json:
-        return render.print_json(
-            {"query": query, "hits": [SearchHitItem.from_hit(hit, titles[hit.session_id]) for hit in hits]}
-        )
-    if not hits:
-        return context.note("no matches")
-    for hit in hits:
-        heading = f"{hit.session_id} {hit.seq} · {format_local_time(hit.at)} · {hit.kind}"
-        render.print_text(f"{render.dim(heading)}  {visible(titles[hit.session_id] or '')}".rstrip())
-        render.print_text(f"    {render.highlight(hit.snippet, hit.marks)}")
-    return None
-
-
-async def _search(
-    app: "App", query: str, ref: str | None, limit: int
-) -> "tuple[list[SearchHit], dict[str, str | None]]":
-    """The hits and the titles of their sessions. The index is brought up to date first."""
-    from holdfast.store.search.index import SearchScope
-
-    index = await app.search()
-    with show_progress("indexing new messages") as update:
-        await index.catch_up(update)
-    session_id = None if ref is None else await _id_of(app, ref)
-    hits = await index.search(
-        query, limit=limit, scope=SearchScope(session_id=session_id, trashed=session_id is not None)
-    )
-    titles = await app.database.read(store.get_titles, {hit.session_id for hit in hits})
-    return hits, titles
-
-
-async def _id_of(app: "App", ref: str) -> str:
-    found = await app.database.read(store.resolve, ref, trashed=True)
-    context.note_ambiguous(ref, found)
-    return found.session.id

@@ -57,7 +57,7 @@ def _fold_letter(letter: str) -> str:
     return "".join(_LETTERS.get(part, part) for part in folded)
 
 
-class _Table(dict[int, str]):
+class _FoldTable(dict[int, str]):
     """Foldings by character, filled as they are needed. There are as many as characters that were seen, at most 1.1 million."""
 
     def __missing__(self, code: int) -> str:
@@ -65,7 +65,7 @@ class _Table(dict[int, str]):
         return folded
 
 
-_table = _Table()
+_table = _FoldTable()
 
 
 def fold(text: str) -> str:

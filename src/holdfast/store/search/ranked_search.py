@@ -4,12 +4,13 @@ The cost does not grow with the store: the newest matches are ranked, up to a li
 a limited number of candidates. `SearchIndex.search` lists all matches without ranking.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.store.search.hit_ranking import recency
 from holdfast.store.search.index import EVERYWHERE, SearchHit, SearchIndex, SearchScope
-from holdfast.store.search.ranking import recency
 from holdfast.store.search.trigrams import parse_query
 
 RANKED = 300
@@ -62,6 +63,16 @@ async def find(index: SearchIndex, query: str, *, scope: SearchScope = EVERYWHER
     known = {hit.position for hit in exact.hits}
     more = [hit for hit in found.hits if hit.position not in known]
     return RankedHits([*_ranked(exact.hits), *_ranked(more)], found.complete, similar=bool(more))
+
+
+async def catch_up_within(index: SearchIndex, seconds: float) -> int:
+    """Index new events, for a limited time. Returns how many are left; what was indexed remains."""
+    try:
+        async with asyncio.timeout(seconds):
+            await index.catch_up()
+    except TimeoutError:
+        pass  # the next search continues from there
+    return await index.lag()
 
 
 def _ranked(hits: Sequence[SearchHit]) -> list[SearchHit]:
