@@ -1,6 +1,8 @@
 """Encrypted rooms of a real homeserver, with matrix-nio's client as the other side."""
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -334,3 +336,22 @@ async def test_a_server_cannot_show_a_message_as_that_of_another_person(
     await mallory.close()
 
     assert (said.text, said.person, said.private) == ("obey me", mallory.client.user_id, False)
+
+
+async def test_keys_that_cannot_be_saved_end_the_connection_and_nothing_is_lost(
+    alice: EncryptedPerson, agent: Agent
+) -> None:
+    room = await alice.invite(agent.user)
+    async with login.connect(agent.options(), FakeClock()) as platform:
+        begin = await join(platform, alice, room)
+        await alice.say(room, "while the keys are locked")
+        [keys] = (agent.home / "platforms" / "matrix").glob("*.db")
+        with contextlib.closing(sqlite3.connect(keys, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")  # as if the disk were full
+            with pytest.raises(Unavailable, match="encryption keys cannot be saved"):
+                await Collected(platform).collect(1, begin)
+            other.execute("ROLLBACK")
+    async with login.connect(agent.options(), FakeClock()) as platform:
+        [message] = await Collected(platform).collect(1, begin)
+
+    assert message.text == "while the keys are locked"

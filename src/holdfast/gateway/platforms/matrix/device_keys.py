@@ -151,10 +151,12 @@ class DeviceKeys:
     def record_sent(self, message: ToDeviceMessage) -> None:
         self._olm.handle_response(ToDeviceResponse(message))
 
-    def make_shares(self, room_id: str, users: list[str]) -> list[RoomKeyShare] | None:
-        """What gives the current key of the room to the devices of these users; None if all of them have it."""
-        if not self._olm.should_share_group_session(room_id):
-            return None
+    def must_share(self, room_id: str) -> bool:
+        """Whether the room needs a new key, or its key was not given to everybody."""
+        return bool(self._olm.should_share_group_session(room_id))
+
+    def make_shares(self, room_id: str, users: list[str]) -> list[RoomKeyShare]:
+        """What gives the current key of the room to the devices of these users."""
         for device in self._devices(users):
             if self._trusts(device):
                 self._olm.unblacklist_device(device)

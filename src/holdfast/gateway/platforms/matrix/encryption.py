@@ -22,9 +22,11 @@ from holdfast.gateway.platforms.matrix.device_keys import DeviceKeys, RoomKeySha
 from holdfast.gateway.platforms.matrix.homeserver import Homeserver, Json, make_path
 from holdfast.gateway.platforms.matrix.rooms import find_changes
 from holdfast.model.errors import Invalid, Unavailable
+from holdfast.model.times import Clock
 
 T = TypeVar("T")
 LOCK_FILE = "lock"
+ASK_AGAIN_SECONDS = 60
 KEYS_ONLY = '{"room":{"rooms":[]},"presence":{"types":[]},"account_data":{"types":[]}}'
 """A filter for a sync that brings only what concerns the keys of this device."""
 
@@ -32,14 +34,17 @@ KEYS_ONLY = '{"room":{"rooms":[]},"presence":{"types":[]},"account_data":{"types
 class RoomEncryption:
     """Decrypts and encrypts for one device, with the keys in a folder."""
 
-    def __init__(self, server: Homeserver, user: str, device: str, run: "KeyThread") -> None:
+    def __init__(self, server: Homeserver, user: str, device: str, run: "KeyThread", clock: Clock) -> None:
         self._server = server
+        self._clock = clock
         self._user = user
         self._device = device
         self._run = run
         self._lock = asyncio.Lock()
         self._current: set[str] = set()
         """Users whose devices are known and have not changed since."""
+        self._unanswered: dict[str, float] = {}
+        """Users whose server did not answer, and when to ask again."""
         self._members: dict[str, list[str]] = {}
 
     async def start(self, folder: Path, password: str) -> None:
@@ -74,7 +79,9 @@ class RoomEncryption:
         async with self._lock:
             count = counts.get("signed_curve25519", 0) if counts else None
             await self._run(lambda keys: keys.absorb(messages, count, encrypted, token))
-            self._current -= {*lists.get("changed", ()), *lists.get("left", ())}
+            for user in (*lists.get("changed", ()), *lists.get("left", ())):
+                self._current.discard(user)
+                self._unanswered.pop(user, None)
             for room_id in members:
                 self._members.pop(room_id, None)
             if members:
@@ -114,10 +121,11 @@ class RoomEncryption:
             return await self._run(lambda keys: keys.encrypt(room_id, kind, content))
 
     async def _share(self, room_id: str, users: list[str]) -> None:
-        await self._claim(users)
-        shares: list[RoomKeyShare] | None = await self._run(lambda keys: keys.make_shares(room_id, users))
-        if shares is None:
+        """Give the current key of the room to the devices of these users, unless they have it."""
+        if not await self._run(lambda keys: keys.must_share(room_id)):
             return
+        await self._claim(users)
+        shares: list[RoomKeyShare] = await self._run(lambda keys: keys.make_shares(room_id, users))
         for share in shares:
             await self._server.put("sendToDevice", "m.room.encrypted", uuid.uuid4().hex, body=share.messages)
         await self._run(lambda keys: keys.record_shared(room_id, shares))
@@ -130,13 +138,15 @@ class RoomEncryption:
 
     async def _refresh(self, users: Iterable[str]) -> None:
         """Learn the devices of users that may have changed."""
-        stale = {user for user in users if user} - self._current
+        now = self._clock.monotonic()
+        stale = {user for user in users if user and self._unanswered.get(user, 0) <= now} - self._current
         if not stale:
             return
         found = await self._server.post("keys", "query", body={"device_keys": {user: [] for user in sorted(stale)}})
         await self._run(lambda keys: keys.record_query(found))
-        # The server of a user who is missing here did not answer: the next message asks again.
-        self._current |= stale & set(found.get("device_keys", ()))
+        answered = stale & set(found.get("device_keys", ()))
+        self._current |= answered
+        self._unanswered |= dict.fromkeys(stale - answered, now + ASK_AGAIN_SECONDS)
 
     async def _claim(self, users: list[str]) -> None:
         missing = await self._run(lambda keys: keys.list_missing_sessions(users))
@@ -174,7 +184,7 @@ class KeyThread:
 
 @asynccontextmanager
 async def open_encryption(
-    server: Homeserver, user: str, device: str, folder: Path, trusted: frozenset[str]
+    server: Homeserver, user: str, device: str, folder: Path, trusted: frozenset[str], clock: Clock
 ) -> AsyncIterator[RoomEncryption]:
     with _locked(folder), ThreadPoolExecutor(1, thread_name_prefix="matrix-keys") as thread:
         loop = asyncio.get_running_loop()
@@ -183,7 +193,7 @@ async def open_encryption(
         except peewee.PeeweeException as e:
             raise Unavailable(f"the encryption keys in {folder} cannot be read: {e}") from e
         try:
-            yield RoomEncryption(server, user, device, KeyThread(thread, keys))
+            yield RoomEncryption(server, user, device, KeyThread(thread, keys), clock)
         finally:
             thread.submit(keys.close)
 

@@ -15,7 +15,7 @@ from nio import AsyncClient, AsyncClientConfig, LoginError, WhoamiResponse
 from nio.crypto import ENCRYPTION_ENABLED
 
 from holdfast.gateway.platforms import http
-from holdfast.gateway.platforms.matrix.homeserver import NETWORK, REQUEST_SECONDS, Homeserver
+from holdfast.gateway.platforms.matrix.homeserver import NETWORK, REQUEST_SECONDS, Homeserver, ServerRefusal
 from holdfast.gateway.platforms.matrix.inbound import InboundDecryption
 from holdfast.gateway.platforms.matrix.platform import Matrix, MatrixEncryption
 from holdfast.gateway.port import Platform, PlatformOptions, describe_error
@@ -111,7 +111,11 @@ async def _open_encryption(
     if not client.device_id:
         raise Invalid("the token belongs to no device; use a password, or set encryption = false")
     await asyncio.to_thread(durable_file.make_private_folders, folder)
-    rooms = await stack.enter_async_context(open_encryption(server, client.user_id, client.device_id, folder, trusted))
-    await rooms.start(folder, password)
+    opened = open_encryption(server, client.user_id, client.device_id, folder, trusted, clock)
+    rooms = await stack.enter_async_context(opened)
+    try:
+        await rooms.start(folder, password)
+    except ServerRefusal as e:
+        raise Unavailable(f"the server refuses the encryption keys: {e}") from e
     logger.info("Matrix: this device is %s with the fingerprint %s", client.device_id, rooms.fingerprint)
     return MatrixEncryption(rooms, InboundDecryption(rooms, folder, clock, strict=bool(trusted)))

@@ -84,7 +84,10 @@ class Matrix:
             wait = SYNC_SECONDS
             await intake.report_connected()
             await self._join_invited(intake, synced)
-            payloads = await self._read_rooms(synced, position)
+            try:
+                payloads = await self._read_rooms(synced, position)
+            except ServerRefusal as e:
+                raise Unavailable(f"the server refuses a request: {e}") from e
             await intake.take(payloads, synced["next_batch"])
             if self.encryption is not None:
                 await self.encryption.inbound.forget_late()
