@@ -154,7 +154,11 @@ def test_open_questions_have_a_page_a_badge_a_place_in_the_title_and_a_filter(pa
     expect(card.locator("pre")).not_to_be_empty()
     page.goto(f"{server.url}/?state=asking")
     expect(page.locator(f"#row-{name} .state")).to_have_text("needs you")
-    page.goto(f"{server.url}/ui/questions")
+    expect(page.locator("#question-count")).to_be_visible()
+    page.keyboard.press("a")
+    page.wait_for_url(f"{server.url}/ui/questions")
+    page.keyboard.press("a")
+    expect(page.locator(".answers [value=allow]").first).to_be_focused()
     card.locator("input[name=reason]").fill("not now")
     card.get_by_role("button", name="Deny").click()
     expect(card).to_have_count(0)
@@ -626,6 +630,18 @@ def _fail_and_retry(page: Page, server: Server) -> None:
     expect(page.locator(".message.user")).to_have_count(2)
     expect(page.locator(".message.user.undone")).to_have_count(1)
     expect(page.locator("#head .pill")).to_have_text("failed")  # the script fails for every first message
+
+
+@pytest.mark.parametrize("width", [1440, 1000])
+def test_a_notice_covers_no_button_of_the_composer(page: Page, server: Server, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(f"{server.url}/ui/s/{start(server, 'noticed')}")
+    page.evaluate("document.querySelector('#notices').innerHTML = '<div class=\"notice bad\"><p>Refused</p></div>'")
+    notice = page.locator(".notice").bounding_box()
+    composer = page.locator("#composer").bounding_box()
+
+    assert notice is not None and composer is not None
+    assert notice["y"] + notice["height"] < composer["y"]
 
 
 def test_on_a_phone_the_title_comes_first_and_the_actions_are_a_sheet(page: Page, server: Server) -> None:
