@@ -7,7 +7,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from holdfast.model.event import ModelSaid, SessionOpened, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.event import ModelSaid, Rewound, SessionOpened, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.message import Image, Text
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
@@ -145,6 +145,27 @@ def test_a_long_session_is_shared_in_pages_and_an_attack_is_text(browser: Browse
     assert guest.request.get(f"{server.url}{path}/image/1599/1").status == 200
     assert guest.request.get(f"{server.url}{path}/image/1602/0").status == 404, "it came after the session was shared"
     context.close()
+
+
+def test_what_was_undone_is_not_shared_even_if_that_was_later(server: Server, visitor: httpx.Client) -> None:
+    with server.http() as http:
+        name = session(ask(http, "kept words"))
+        ask(http, "a slip of the tongue", headers={"x-session-id": name})
+    path = make_share(server, name)
+    picture = [UserSaid(turn_id="t", parts=(Image(PIXEL),))]
+    [shown] = stock(server.home, lambda tx: log.append_unheld(tx, name, picture, at=now()))
+    later = make_share(server, name)
+    assert "a slip of the tongue" in visitor.get(path).text
+    assert visitor.get(f"{later}/image/{shown.seq}/0").status_code == 200
+    with server.http() as http:
+        first = http.get(f"/v1/sessions/{name}/events").json()["events"]
+        ends = [event["seq"] for event in first if event["kind"] == "turn_ended"]
+    stock(server.home, lambda tx: log.append_unheld(tx, name, [Rewound(to_seq=ends[0], why="undo")], at=now()))
+
+    for one in (path, later):
+        text = visitor.get(one).text
+        assert "kept words" in text and "a slip of the tongue" not in text
+    assert visitor.get(f"{later}/image/{shown.seq}/0").status_code == 404
 
 
 def test_an_exported_file_opens_without_a_server(

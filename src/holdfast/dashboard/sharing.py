@@ -48,13 +48,13 @@ async def show_shared(request: Request) -> Response:
     number = parse_decimal(request.query_params.get("page", "1"))
     if not number:
         raise NotFound("there is no such page")
-    share, entries = await context.database.read(_read_shared, token, number, context.now)
+    share, entries, undone = await context.database.read(_read_shared, token, number, context.now)
     path = f"/share/{token}"
     page = SharedPage(
         title=share.title,
         shared_at=share.created_at,
         expires_at=share.expires_at,
-        items=_make_items(entries),
+        items=_make_items(entries, undone),
         links=ItemLinks(image=lambda place: f"{path}/image/{place}"),
         earlier=f"{path}?page={number - 1}" if number > 1 else "",
         later=f"{path}?page={number + 1}" if number * PAGE_EVENTS < share.upto_seq else "",
@@ -64,28 +64,33 @@ async def show_shared(request: Request) -> Response:
     return Response(text.encode("utf-8", "backslashreplace"), headers=headers, media_type="text/html")
 
 
-def _make_items(entries: list[Entry]) -> list[PageItem]:
+def _make_items(entries: list[Entry], undone: list[range]) -> list[PageItem]:
+    """The items of a page, without those that were undone on a later page or since the session was shared."""
     transcript = PageTranscript()
     transcript.add_all(entries)
-    return list(transcript.items.values())
+    return [one for one in transcript.items.values() if not any(one.seq in seqs for seqs in undone)]
 
 
-def _read_shared(tx: Transaction, token: str, number: int, at: int) -> tuple[Share, list[Entry]]:
+def _read_shared(tx: Transaction, token: str, number: int, at: int) -> tuple[Share, list[Entry], list[range]]:
     share = shares.find(tx, token, at=at)
     first = (number - 1) * PAGE_EVENTS + 1
     if first > share.upto_seq:
         raise NotFound("there is no such page")
-    return share, log.read(tx, share.session_id, first=first, last=min(share.upto_seq, first + PAGE_EVENTS - 1))
+    entries = log.read(tx, share.session_id, first=first, last=min(share.upto_seq, first + PAGE_EVENTS - 1))
+    return share, entries, shares.list_undone(tx, share.session_id, after=first)
 
 
 async def send_shared_image(request: Request) -> Response:
-    """An image of a shared session, unless it came after the session was shared."""
+    """An image of a shared session, unless it was undone or came after the session was shared."""
     context, parameters = get_context(request), request.path_params
     seq = parameters["seq"]
 
     def work(tx: Transaction) -> tuple[Share, list[Entry]]:
         share = shares.find(tx, parameters["token"], at=context.now)
-        return share, log.read(tx, share.session_id, first=seq, last=seq) if seq <= share.upto_seq else []
+        is_hidden = seq > share.upto_seq or any(
+            seq in undone for undone in shares.list_undone(tx, share.session_id, after=seq)
+        )
+        return share, [] if is_hidden else log.read(tx, share.session_id, first=seq, last=seq)
 
     share, found = await context.database.read(work)
     if not found:

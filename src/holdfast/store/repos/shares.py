@@ -5,7 +5,9 @@ from typing import cast
 
 import msgspec
 
+from holdfast.model.entry import decode
 from holdfast.model.errors import Conflict, NotFound
+from holdfast.model.event import Rewound
 from holdfast.store.database import Row, Transaction
 from holdfast.store.repos import id_prefix
 
@@ -79,6 +81,16 @@ def revoke(tx: Transaction, share_id: str, *, by: str, at: int) -> Share:
 def revoke_all(tx: Transaction, session_id: str, *, by: str, at: int) -> int:
     """Revoke the links of a session that still work; returns how many."""
     return len(tx.all("shares.revoke_all", session=session_id, by=by, at=at))
+
+
+def list_undone(tx: Transaction, session_id: str, *, after: int) -> list[range]:
+    """The numbers of events that rewinds have undone, also since the session was shared; only rewinds after an event."""
+    found = []
+    for seq, kind, body in tx.all("shares.list_rewinds", session=session_id, after=after):
+        event = decode(cast("str", kind), cast("str", body))
+        assert isinstance(event, Rewound), "the query selects this kind"
+        found.append(range(event.to_seq + 1, cast("int", seq)))
+    return found
 
 
 def _share(row: Row) -> Share:

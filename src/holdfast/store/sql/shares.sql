@@ -27,3 +27,9 @@ UPDATE share SET revoked_at = :at, revoked_by = :by WHERE id = :id AND revoked_a
 UPDATE share SET revoked_at = :at, revoked_by = :by
 WHERE session_id = :session AND revoked_at IS NULL AND expires_at > :at
 RETURNING id;
+
+-- name: list_rewinds
+-- The rewinds of a session after an event, also those after it was shared. Both kinds are named for the partial index.
+SELECT seq, kind, body FROM event
+WHERE session_id = :session AND seq > :after AND kind IN ('plan_changed', 'rewound') AND kind = 'rewound'
+ORDER BY seq;
