@@ -113,6 +113,15 @@ def test_dead_letters_are_shown_with_their_payload_and_replayed(holdfast: Holdfa
     ]
     assert [(one["id"], one["reason"], one["text"]) for one in shown["out"]] == [("out-1", "the chat is gone", "hello")]
     assert "\x1b" not in table
+    assert holdfast("gateway", "dismiss").code == 2
+    assert holdfast("gateway", "dismiss", "in-9").code == 3
+    assert (
+        holdfast("gateway", "dismiss", "out-1").out == "Dismissed out-1; retry it with: holdfast gateway replay out-1\n"
+    )
+    assert holdfast("gateway", "dismiss", "out-1").code == 1
+    assert holdfast("gateway", "dead", "--json").json["out"] == []
+    assert holdfast("gateway", "replay", "out-1").out == "Queued out-1 for retry\n"
+    write(home, lambda tx: outbox.fail(tx, "out-1", "the chat is gone"))
     assert holdfast("gateway", "replay").code == 2
     assert holdfast("gateway", "replay", "in-9").code == 3
     assert holdfast("gateway", "replay", "in-2").code == 1

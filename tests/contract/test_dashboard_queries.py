@@ -1,8 +1,13 @@
 """The dashboard's queries over a whole store, on every store."""
 
-from holdfast.model.event import Ended, Event, TurnEnded, TurnStarted
+from typing import Any
+
+from holdfast.model.event import Ended, Event, ModelSaid, Rewound, TurnEnded, TurnStarted, Usage
 from holdfast.store.database import Database
-from holdfast.store.repos import dashboard_queries, leases, log
+from holdfast.store.repos import dashboard_queries, leases, log, sessions
+from holdfast.store.repos.dashboard_queries import SortedQuery
+from holdfast.store.repos.session_list import SessionFilters
+from holdfast.store.spending import usage
 from tests.contract.conftest import NewSession
 from tests.contract.logs import user
 from tests.fakes.clock import FakeClock
@@ -63,3 +68,49 @@ async def test_the_size_of_a_store_without_a_file_can_be_queried(place: str, dat
     if place.startswith("postgres"):
         size = await database.read(dashboard_queries.get_database_size)
         assert size is not None and size > 100_000
+
+
+async def test_sessions_are_filtered_and_sorted_by_what_a_page_of_the_list_does_not_have(
+    database: Database, new_session: NewSession, clock: FakeClock
+) -> None:
+    made = {}
+    for number, title in enumerate(("a", "B", "c")):
+        session = await new_session(title=title, workdir=f"/srv/50%_{title}/\U0001f600!", model=f"m{number % 2}")
+        outcome = "failed" if number else "done"
+        events: list[Event] = [
+            TurnStarted(turn_id="t"),
+            user("t"),
+            *(ModelSaid(turn_id="t", parts=(), usage=Usage(tokens_in=number, cost=number)) for _ in range(number)),
+            TurnEnded(turn_id="t", outcome=outcome),  # type: ignore[arg-type] # one of two
+            *([Rewound(to_seq=1)] if title == "c" else []),
+        ]
+        await database.write(log.append_unheld, session.id, events, at=clock.now())
+        made[session.id] = title
+        clock.pass_seconds(100)
+    await usage.catch_up(database)
+
+    async def titles(*, start: int = 0, **query: Any) -> str:
+        wanted = SortedQuery(filters=query.pop("filters", SessionFilters()), **query)
+        found = await database.read(dashboard_queries.list_sorted, wanted, limit=2, start=start)
+        return "".join(made[session.id] for session, _ in found)
+
+    now = clock.now()
+    assert (await titles(), await titles(start=2)) == ("cB", "a")
+    assert await titles(sort="title") == "aB"
+    for order in ("cost", "tokens", "messages", "created"):
+        assert await titles(sort=order) == "cB", order
+    assert (await titles(failed=True), await titles(failed=False)) == ("B", "ca")
+    assert (await titles(min_cost=10**9), await titles(min_cost=5 * 10**9)) == ("cB", "")
+    assert (await titles(folder="50%_a/\U0001f600!"), await titles(folder="50_%"), await titles(folder="/srv")) == (
+        "a",
+        "",
+        "cB",
+    )
+    assert await titles(since=now - 150_000_000) == "c"
+    assert await titles(until=now - 250_000_000) == "a"
+    assert await titles(filters=SessionFilters(model="m1")) == "B"
+    assert await titles(filters=SessionFilters(state="waiting", pinned=1)) == ""
+    listed = [await database.read(sessions.get, session_id) for session_id in made]
+    costs = await database.read(dashboard_queries.map_costs, listed)
+    assert {made[session_id]: cost for session_id, cost in costs.items() if cost} == {"B": 10**9, "c": 4 * 10**9}
+    assert await database.read(dashboard_queries.list_models, limit=5) == ["m0", "m1"]

@@ -128,6 +128,33 @@ async def test_a_replayed_duplicate_is_dropped(database: Database) -> None:
     assert (await database.read(inbox.get, dead.id)).state == "done"
 
 
+async def test_a_dismissed_letter_is_kept_not_listed_and_can_be_replayed(
+    database: Database, new_worker: NewWorker
+) -> None:
+    worker = await serving(database, new_worker)
+    await put(database, post(1, "?", payload='"odd"', fault="no json"))
+    await database.write(outbox.put, "out-1", HERE, OutboundMessage(text="x"), at=1)
+    [dead] = await database.read(inbox.list_dead, 10)
+    with pytest.raises(Conflict, match="nothing to dismiss"):
+        await database.write(lambda tx: outbox.dismiss(tx, outbox.list_heads(tx, "fake")[0], at=2))
+    await database.write(outbox.begin, "out-1", worker)
+    await database.write(outbox.fail, "out-1", "no")
+    [failed] = await database.read(outbox.list_undelivered, 10)
+    await database.write(inbox.dismiss, dead, at=3)
+    await database.write(outbox.dismiss, failed, at=3)
+
+    assert await database.read(inbox.list_dead, 10) == await database.read(outbox.list_undelivered, 10) == []
+    assert await database.read(inbox.count_by_state) == await database.read(outbox.count_by_state) == []
+    kept = await database.read(inbox.get, dead.id)
+    assert (kept.state, kept.payload, kept.dismissed_at) == ("dead", '"odd"', 3)
+    with pytest.raises(Conflict, match="nothing to dismiss"):
+        await database.write(inbox.dismiss, dead, at=4)
+    await database.write(inbox.replay, kept, at=5)
+    await database.write(outbox.replay, failed, at=5)
+    assert (await database.read(inbox.get, dead.id)).dismissed_at is None
+    assert [one.dismissed_at for one in await database.read(outbox.list_heads, "fake")] == [None]
+
+
 async def test_a_delivery_is_recorded_at_each_state(database: Database, new_worker: NewWorker) -> None:
     one = await serving(database, new_worker)
     await database.write(outbox.put, "out-1", HERE, OutboundMessage(text="a\udcffb\0"), at=1)
