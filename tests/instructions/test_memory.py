@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.instructions.memory import MAX_TOTAL, load_memory, select_facts
-from holdfast.model.event import Delegation, InstructionsLoaded, SessionOpened, Source
+from holdfast.model.event import Delegation, InstructionsLoaded, Source
 from holdfast.model.instructions import InstructionsRequest, hash_text
 from holdfast.model.memory.fact import MAX_FACT, MAX_FACTS, Fact, MemoryScope, describe_fact
 from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.session import Session, SessionSummary
 from holdfast.settings import AgentSettings, Settings
-from holdfast.wiring.memory import memory_settings, project_of
+from holdfast.wiring.memory import project_of
+from holdfast.wiring.tools import memory_settings
 
 
 def fact(number: int, text: str, scope: MemoryScope = "user") -> Fact:
@@ -137,13 +138,13 @@ def test_the_source_decides_who_has_a_memory(
     tmp_path: Path, source: Source, root: str, side_of: str | None, has_memory: bool
 ) -> None:
     settings = Settings(home=tmp_path, store="sqlite:///x", model="scripted:echo")
-    opened = SessionOpened(source=source, delegation=Delegation(parent_id="hf-0" if root else "", root_source=root))
+    link = Delegation(parent_id="hf-0" if root else "", root_source=root)
 
-    found = memory_settings(session(source, side_of), opened, settings, lambda: tmp_path, "local")
+    found = memory_settings(session(source, side_of), link, settings, lambda: tmp_path, "local")
 
     assert (found is not None) == has_memory
     off = Settings(home=tmp_path, store="sqlite:///x", model="scripted:echo", agent=AgentSettings(memory=()))
-    assert memory_settings(session(source, side_of), opened, off, lambda: tmp_path, "local") is None
+    assert memory_settings(session(source, side_of), link, off, lambda: tmp_path, "local") is None
 
 
 def test_a_project_is_the_root_of_the_repository(tmp_path: Path) -> None:

@@ -1,21 +1,17 @@
-"""Decide which sessions have a memory, and in which project they are."""
+"""Read the remembered facts of a session, and find the project that it is in."""
 
 import asyncio
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
-from holdfast.engine.turn.memory_call import TOOLS, MemorySettings
+from holdfast.engine.turn.memory_call import TOOLS
 from holdfast.instructions.memory import load_memory
 from holdfast.instructions.rules import project_root
-from holdfast.model.delegation import delegation_of
-from holdfast.model.event import Event
 from holdfast.model.instructions import InstructionsRequest, LoadedPart
 from holdfast.model.memory.owner import MemoryPlace
-from holdfast.model.session import Session
-from holdfast.settings import Settings
 from holdfast.store.database import Database
 from holdfast.store.repos import memory
 from holdfast.tools.toolbox import Toolbox
@@ -35,21 +31,7 @@ class StoredMemory(msgspec.Struct, frozen=True):
         return load_memory(await self.database.read(memory.list_visible, place), request, limit=limit)
 
 
-def memory_settings(
-    session: Session, opened: Event, settings: Settings, workdir: Callable[[], Path], terminal: str
-) -> MemorySettings | None:
-    """Return the memory of a session; None for sources without one, and for side sessions.
-
-    A sub-agent has a memory if the session at the top of its tree has one.
-    """
-    link = delegation_of(session, opened)
-    source = link.root_source or session.summary.source
-    if source not in settings.agent.memory or session.summary.side_of is not None:
-        return None
-    return MemorySettings(partial(_project, settings.home, workdir, terminal))
-
-
-def _project(home: Path, workdir: Callable[[], Path], terminal: str) -> str:
+def find_project(home: Path, workdir: Callable[[], Path], terminal: str) -> str:
     """Return the root of the session's project. Its own directory in the home is none, nor is one on another machine."""
     return "" if terminal == "ssh" else project_of(workdir(), home)
 

@@ -3,18 +3,20 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from holdfast.engine.context.tokens import BYTES_PER_TOKEN
 from holdfast.engine.services import EngineServices
+from holdfast.engine.turn.memory_call import MemorySettings
 from holdfast.engine.turn.tool_call import ToolCallSettings
 from holdfast.model.delegation import delegation_of
 from holdfast.model.errors import Unsupported
-from holdfast.model.event import Event, SessionOpened
+from holdfast.model.event import Delegation, Event, SessionOpened
 from holdfast.model.session import Session
 from holdfast.model.tool import Tool
 from holdfast.processes.foreground import ForegroundCommands
@@ -38,7 +40,7 @@ from holdfast.tools.send_file import SendFileTool
 from holdfast.tools.todo import TodoTool
 from holdfast.tools.toolbox import Toolbox
 from holdfast.wiring.delegation import delegation_settings, session_toolbox
-from holdfast.wiring.memory import memory_settings, without_memory
+from holdfast.wiring.memory import find_project, without_memory
 from holdfast.wiring.web_tools import make_web_tools
 from holdfast.wiring.workdir import session_workdir
 
@@ -70,7 +72,7 @@ def tool_call_settings(
 
     model = session.summary.model or settings.model
     terminal = session_terminal(opened, settings, has_bubblewrap=tools.has_bubblewrap)
-    memory = memory_settings(session, opened, settings, workdir, terminal)
+    memory = memory_settings(session, link, settings, workdir, terminal)
     offered = tools.toolbox if memory is not None else without_memory(tools.toolbox)
     toolbox = session_toolbox(offered, link, settings)
     return ToolCallSettings(
@@ -84,6 +86,19 @@ def tool_call_settings(
         delegation=delegation_settings(toolbox, settings, model, workdir, terminal),
         memory=memory,
     )
+
+
+def memory_settings(
+    session: Session, link: Delegation, settings: Settings, workdir: Callable[[], Path], terminal: str
+) -> MemorySettings | None:
+    """Return the memory of a session; None for sources without one, and for side sessions.
+
+    A sub-agent has a memory if the session at the top of its tree has one.
+    """
+    source = link.root_source or session.summary.source
+    if source not in settings.agent.memory or session.summary.side_of is not None:
+        return None
+    return MemorySettings(partial(find_project, settings.home, workdir, terminal))
 
 
 def make_sandbox(settings: Settings, environment: Mapping[str, str]) -> Sandbox:
