@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.engine.rewinds import RewindPlan
-from holdfast.model.errors import Unavailable
+from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.event import ToolEnded
 from holdfast.model.file_change import TOO_LARGE, hash_content
 from holdfast.model.message import text_of
+from holdfast.model.tool import Tool
 from holdfast.providers.scripted import ScriptedCall, ScriptStep
 from holdfast.tools import command_snapshots
 from holdfast.tools.atomic_replace import FileEditor
 from holdfast.tools.command_snapshots import CommandSnapshots
-from holdfast.tools.shadow_repository import UNCERTAIN, ShadowRepository
+from holdfast.tools.shadow_repository import UNCERTAIN, WAS_LINK, ShadowRepository
 from holdfast.tools.terminal import TerminalTool
 from holdfast.tools.write_file import WriteFileTool
 from tests.engine.stage import Stage, set_up
@@ -39,7 +40,7 @@ async def staged(
     with (folder / ".gitignore").open("a") as file:
         file.write("holdfast.db*\nfiles\n")
     snapshots = CommandSnapshots(folder / "home", path, max_files)
-    tools = [TerminalTool({"PATH": PATH}, snapshots=snapshots), WriteFileTool(FileEditor())]
+    tools: list[Tool] = [TerminalTool({"PATH": PATH}, snapshots=snapshots), WriteFileTool(FileEditor())]
     stage = await set_up(folder, *steps, approvals="allow", tools=tools, snapshots=snapshots)
     stages.append(stage)
     return stage
@@ -245,6 +246,29 @@ def test_a_file_that_was_there_unseen_is_not_taken_for_a_new_one(tmp_path: Path,
     assert not {"old.log", "old.txt"} & set(changes)
     found = {"changed.log", "changed.txt"} & set(changes)
     assert found and all(changes[name].problem == UNCERTAIN for name in found)
+
+
+def test_a_link_that_became_a_file_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("one")
+    (tmp_path / "link").symlink_to("target")
+    repository = ShadowRepository(tmp_path / "home/git", tmp_path, tmp_path / "home", PATH, 1000)
+    before = repository.take()
+    subprocess.run(["sed", "-i", "s/one/two/", "link"], cwd=tmp_path, check=True)
+
+    [change] = repository.compare(before, repository.take())
+
+    assert (Path(change.path).name, change.problem) == ("link", WAS_LINK)
+
+
+def test_too_much_content_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.tools.shadow_repository.MAX_CHANGED_BYTES", 1024 * 1024 - 1)
+    repository = ShadowRepository(tmp_path / "home/git", tmp_path, tmp_path / "home", PATH, 1000)
+    before = repository.take()
+    for name in "ab":
+        (tmp_path / name).write_text(name * 512 * 1024)
+
+    with pytest.raises(Invalid, match="MiB"):
+        repository.compare(before, repository.take())
 
 
 def test_the_home_and_large_files_are_left_out(tmp_path: Path) -> None:

@@ -14,19 +14,23 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.errors import Invalid
-from holdfast.model.file_change import MAX_IMAGE_BYTES, NO_FILE, TOO_LARGE, NewFileChange, hash_content
+from holdfast.model.file_change import CUT_OFF_HASH, MAX_IMAGE_BYTES, NO_FILE, TOO_LARGE, NewFileChange, hash_content
 from holdfast.store import durable_file
+from holdfast.tools.file_snapshot import MAX_READ_BYTES
 from holdfast.tools.shadow_git import ShadowGit
 
 MAX_CONTENT_BYTES = 512 * 1024 * 1024
 """Of all files of one snapshot together."""
 MAX_CHANGES = 1_000
 """Changed files of one command."""
+MAX_CHANGED_BYTES = 128 * 1024 * 1024
+"""Content of changed files of one command, before and after it together."""
 USUAL_MODES = (0o644, 0o755)
 NO_CONVERSION = "* -text -eol -filter -ident -working-tree-encoding"
-FILE, EXECUTABLE = "100", "100755"
+FILE, EXECUTABLE, LINK = "100", "100755", "120000"
 """Modes of git."""
 UNCERTAIN = "it may have been there before the command: git ignored it, or it was in a nested repository"
+WAS_LINK = "it was a link before the command"
 SPECIAL = re.compile(r"([\\*?\[\]! #])")
 
 
@@ -111,6 +115,8 @@ class ShadowRepository:
             problem = TOO_LARGE
         elif not row.old and (is_uncertain or row.name.startswith(before.nested)):
             problem = UNCERTAIN
+        elif row.was_link:
+            problem = WAS_LINK
         private = 0o700 if row.is_executable else 0o600
         return NewFileChange(
             path=str(self._worktree / row.name),
@@ -124,7 +130,10 @@ class ShadowRepository:
         """The hash of a file that is no longer in the snapshots: it was deleted, or it is left out now."""
         path = self._worktree / name
         try:
-            return hash_content(path.read_bytes()) if stat.S_ISREG(path.lstat().st_mode) else NO_FILE
+            found = path.lstat()
+            if not stat.S_ISREG(found.st_mode):
+                return NO_FILE
+            return hash_content(path.read_bytes()) if found.st_size <= MAX_READ_BYTES else CUT_OFF_HASH
         except OSError:
             return NO_FILE
 
@@ -186,7 +195,11 @@ class ShadowRepository:
     def _read(self, digests: list[str]) -> dict[str, bytes]:
         """The contents with these hashes of git."""
         unique = list(dict.fromkeys(digests))
-        output = self._git.run("cat-file", "--batch", data="".join(f"{one}\n" for one in unique).encode("ascii"))
+        names = "".join(f"{one}\n" for one in unique).encode("ascii")
+        sizes = self._git.run("cat-file", "--batch-check=%(objectsize)", data=names).split()
+        if sum(map(int, sizes)) > MAX_CHANGED_BYTES:
+            raise Invalid(f"the command changed more than {MAX_CHANGED_BYTES >> 20} MiB of files")
+        output = self._git.run("cat-file", "--batch", data=names)
         found: dict[str, bytes] = {}
         place = 0
         for digest in unique:
@@ -204,6 +217,7 @@ class _Row(msgspec.Struct, frozen=True):
     old: str
     new: str
     is_executable: bool
+    was_link: bool
 
     @property
     def is_file(self) -> bool:
@@ -234,4 +248,5 @@ def _rows(output: bytes) -> Iterator[_Row]:
             old if old_mode.startswith(FILE) else "",
             new if new_mode.startswith(FILE) else "",
             is_executable=old_mode == EXECUTABLE,
+            was_link=old_mode == LINK,
         )
