@@ -91,7 +91,7 @@ ENGINE_ORDER: tuple[set[str], ...] = (
     {"spending"},
     {"turn"},
     {"liveness"},
-    {"reset", "session_actions", "auto_titles", "rewinds"},
+    {"reset", "session_actions", "auto_titles", "rewinds", "goals"},
     {"scheduler", "explain"},
     {"submission"},
     {"engine"},

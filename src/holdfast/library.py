@@ -10,6 +10,8 @@ import msgspec
 from holdfast import config
 from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.engine import Engine
+from holdfast.engine.goals.actions import GoalChanges, first_message
+from holdfast.engine.goals.follow import follow_goal
 from holdfast.engine.streaming.bus import LiveText, TurnBroke
 from holdfast.engine.submission import NewMessage
 from holdfast.model.answer import Answer
@@ -17,6 +19,7 @@ from holdfast.model.approval import Match, Scope
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Invalid
 from holdfast.model.event import ApprovalAnswered, Compacted, CompactionFailed, CompactionUndone
+from holdfast.model.goal import Goal
 from holdfast.model.memory.fact import Fact, NewFact, parse_fact_id
 from holdfast.model.memory.owner import LOCAL_OWNER, MemoryPlace
 from holdfast.model.message import Content, Message
@@ -30,6 +33,7 @@ from holdfast.store.repos.memory import FactFilter
 from holdfast.wiring.engine import open_engine
 from holdfast.wiring.store import open_app
 
+BY = "library"
 CHANNEL = "key:"
 """Prefix of the channels of keyed sessions, shared with `holdfast run --key`: the same key opens the same session."""
 
@@ -145,6 +149,44 @@ class LibrarySession:
     async def interrupt(self) -> bool:
         """Interrupt the running turn; its events stay in the log. False if no turn is open."""
         return await self._engine.interrupt(self.id)
+
+    async def set_goal(
+        self,
+        text: str,
+        *,
+        max_turns: int | None = None,
+        max_hours: float | None = None,
+        max_cost: float | None = None,
+    ) -> AsyncIterator[Entry | LiveText]:
+        """Set the goal of the session and follow its turns until it is reached, paused or over. `goal` returns the result.
+
+        Leaving the loop early does not stop the work. A limit that is not given is that of the settings; `max_cost` is in
+        US dollars. A goal that was set before is replaced.
+        """
+        changes = GoalChanges(max_turns=max_turns, max_hours=max_hours, max_cost=max_cost)
+        planned = await self._engine.goals.plan(self.id, text, by=BY, changes=changes)
+        message = NewMessage(self.id, first_message(planned), caller=BY, goal=planned)
+        admission = (await self._engine.submit(message)).admission
+        watched = self._engine.watch(self.id, after=admission.session.seq - len(admission.entries))
+        async with aclosing(follow_goal(watched, self._engine.services.database, self.id)) as items:
+            async for item in items:
+                yield item
+
+    async def goal(self) -> Goal | None:
+        """The newest goal, with its state; None if there never was one."""
+        return await self._engine.goals.get(self.id)
+
+    async def pause_goal(self) -> Goal:
+        """Pause the goal. A running turn goes on. Raises Conflict if there is none."""
+        return await self._engine.goals.pause(self.id, by=BY)
+
+    async def resume_goal(self) -> Goal:
+        """Continue a paused goal. Raises Conflict if it has ended or expired."""
+        return await self._engine.goals.resume(self.id, by=BY)
+
+    async def clear_goal(self) -> Goal:
+        """End the goal. A running turn goes on. Raises Conflict if there is none."""
+        return await self._engine.goals.clear(self.id, by=BY)
 
     async def resume(self) -> None:
         """Resume a turn that a dead process left open."""

@@ -337,6 +337,21 @@ class BudgetSettings(Section, frozen=True):
         return bool(self.users) or not (self.session is self.day is self.user is None)
 
 
+class GoalSettings(Section, frozen=True):
+    """Goals that are set with `/goal`. A goal may have limits of its own."""
+
+    max_turns: Annotated[int, Meta(ge=1, le=1000)] = 20
+    """How many turns a goal may take before it is paused."""
+    max_hours: Annotated[float, Meta(gt=0, le=24 * 365)] = 24
+    """When a goal expires."""
+    max_cost: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
+    """What calls of models may cost for a goal, in US dollars."""
+    check_model: ModelName | None = None
+    """The model that checks goals; by default the session's."""
+    check_attempts: Count = 3
+    """How many checks in a row may fail before a goal is paused."""
+
+
 class BrokerSettings(Section, frozen=True):
     """Several users, each with a separate home directory and worker."""
 
@@ -423,6 +438,7 @@ class Settings(Section, frozen=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     broker: BrokerSettings = BrokerSettings()
     budget: BudgetSettings = BudgetSettings()
+    goals: GoalSettings = GoalSettings()
     prices: dict[str, PriceSettings] = {}
     mcp: dict[str, McpSettings] = {}
     warnings: tuple[str, ...] = ()

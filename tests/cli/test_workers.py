@@ -61,6 +61,7 @@ def test_promise_12_why_is_one_document(holdfast: Holdfast, seed: Seed) -> None:
             "reset",
             "terminal",
             "delegation",
+            "goal",
         ),
     }
     assert shown["session"]["id"] == session_id

@@ -29,7 +29,7 @@ from holdfast.engine.spending.meter import FindPrice, Meter, SpendingLimits, unk
 from holdfast.engine.streaming.bus import Bus, LiveText
 from holdfast.engine.submission import NewMessage
 from holdfast.engine.turn.delegate_call import DelegationSettings
-from holdfast.engine.turn.loop import TurnSettings
+from holdfast.engine.turn.loop import GoalCheckSettings, TurnSettings
 from holdfast.engine.turn.memory_call import MemorySettings
 from holdfast.engine.turn.model_call import ModelCallSettings
 from holdfast.engine.turn.tool_call import ToolCallSettings
@@ -249,6 +249,8 @@ async def set_up(
         async for item in (ask or provider.ask)(request):
             yield item
 
+    goal_check = GoalCheckSettings(model, recorded, 3)
+
     def prepare(session: Session, opened: Event) -> TurnSettings:
         asking = ModelCallSettings(
             model, "Be brief.", recorded, step_seconds, meter, limits is not None, approval_seconds is None
@@ -267,7 +269,7 @@ async def set_up(
             memory=memory,
         )
         steps = min(link.max_steps or max_steps, max_steps)
-        return TurnSettings(asking, acting, steps, turn_seconds, compacting, link.max_tokens, instructions)
+        return TurnSettings(asking, acting, steps, turn_seconds, compacting, link.max_tokens, instructions, goal_check)
 
     services = EngineServices(database, clock, ids, Bus(), worker_id, current_identity())
     meter = Meter(services, limits, find_price)

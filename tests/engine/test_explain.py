@@ -27,6 +27,11 @@ from holdfast.model.event import (
     FactRemembered,
     FilesRestored,
     Forked,
+    GoalChecked,
+    GoalEnded,
+    GoalPaused,
+    GoalResumed,
+    GoalSet,
     Imported,
     InputDropped,
     InputRefused,
@@ -414,6 +419,28 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     (ModelCalled(purpose="title", model="openai:x"), None, ""),
     (BudgetRaised(amount=1.5, by="telegram:42"), "its budget was raised by $1.50", "by telegram:42"),
     (ItemAdded(adapter="a", item="{}"), None, ""),
+    (
+        GoalSet(goal_id="g", text="all tests pass", deadline_at=1, max_turns=5, by="local"),
+        "a goal was set by local",
+        "all tests pass",
+    ),
+    (
+        GoalChecked(
+            goal_id="g",
+            after_turn=TURN,
+            decision="continue",
+            reason="two fail",
+            evidence="2 failed",
+            model="a:b",
+            turns=3,
+            cost=0.5,
+        ),
+        "its goal was checked: continue",
+        "two fail; evidence: 2 failed (3 turns, $0.5000, checked by a:b)",
+    ),
+    (GoalPaused(goal_id="g", reason="it is stuck"), "its goal was paused", "it is stuck"),
+    (GoalResumed(goal_id="g", by="local"), "its goal was resumed by local", ""),
+    (GoalEnded(goal_id="g", outcome="done", reason="all pass"), "its goal ended: done", "all pass"),
 ]
 
 

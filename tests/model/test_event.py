@@ -130,7 +130,7 @@ def test_kinds_are_snake_case_and_in_the_past_tense() -> None:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", kind)
         assert re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower() == kind
         last = kind.rpartition("_")[2]
-        assert last.endswith("ed") or last in ("said", "undone", "rewound", "left", "lost"), (
+        assert last.endswith("ed") or last in ("said", "undone", "rewound", "left", "lost", "set"), (
             f"{kind} does not say that something happened"
         )
 

@@ -9,6 +9,7 @@ from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.submission import NewMessage
 from holdfast.model.errors import Busy, Invalid
+from holdfast.model.event import GoalSet
 from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.message import Content, Text
 from holdfast.model.mode import Mode as PermissionMode
@@ -78,11 +79,13 @@ class TestContext:
         elif title is not None:
             self.shown.append(f"(title {title})")
 
-    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
+    async def say(
+        self, parts: tuple[Content, ...], *, instead: Rewind | None = None, goal: GoalSet | None = None
+    ) -> None:
         if self.session_id is None:
             opened = await self.engine.open(OpenRequest(source="chat", own=True))
             self.session_id = opened.session.id
-        turn = await self.engine.submit(NewMessage(self.session_id, parts, instead=instead), stream="live")
+        turn = await self.engine.submit(NewMessage(self.session_id, parts, instead=instead, goal=goal), stream="live")
         async for _ in turn.follow():
             pass
 

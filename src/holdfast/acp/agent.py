@@ -49,7 +49,7 @@ from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
 from holdfast.model.errors import Invalid, NotFound
-from holdfast.model.event import Source
+from holdfast.model.event import GoalSet, Source
 from holdfast.model.message import Content, Text
 from holdfast.model.mode import LOCAL_USER, parse_mode
 from holdfast.model.session import Session
@@ -239,9 +239,9 @@ class EditorAgent:
         """Run a slash command. One that sends a message waits for its turn."""
         stop_reason = "end_turn"
 
-        async def say(parts: tuple[Content, ...], instead: Rewind | None) -> None:
+        async def say(parts: tuple[Content, ...], instead: Rewind | None, goal: GoalSet | None) -> None:
             nonlocal stop_reason
-            stop_reason = await session.prompt(parts, instead)
+            stop_reason = await session.prompt(parts, instead, goal)
 
         context = EditorCommandContext(
             self._engine,

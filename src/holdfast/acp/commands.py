@@ -11,6 +11,7 @@ from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
 from holdfast.engine.process_port import list_running
 from holdfast.model.errors import Busy, Invalid
+from holdfast.model.event import GoalSet
 from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.message import Content
 from holdfast.model.mode import LOCAL_USER
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 WITHHELD = {"new", "undo-reset", "resume", "fork", "takeover", "quit", "busy", "stop"}
 """Commands that belong to the editor's own interface."""
-Say = Callable[[tuple[Content, ...], Rewind | None], Awaitable[None]]
+Say = Callable[[tuple[Content, ...], Rewind | None, GoalSet | None], Awaitable[None]]
 
 
 def available() -> list[AvailableCommand]:
@@ -88,8 +89,10 @@ class EditorCommandContext:
     async def switch_session(self, session_id: str | None, *, title: str | None = None) -> None:
         raise Invalid("an editor opens other sessions in its own list of threads")
 
-    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
-        await self._say(parts, instead)
+    async def say(
+        self, parts: tuple[Content, ...], *, instead: Rewind | None = None, goal: GoalSet | None = None
+    ) -> None:
+        await self._say(parts, instead, goal)
 
     async def change_model(self, name: str) -> bool:
         providers.parse(name)

@@ -24,6 +24,7 @@ from holdfast.model.entry import Entry
 from holdfast.model.errors import Conflict, HoldfastError, NotFound
 from holdfast.model.event import (
     ApprovalAnswered,
+    GoalSet,
     InputDropped,
     ModelSaid,
     Quarantined,
@@ -189,10 +190,12 @@ class EditorSession:
 
     # prompts
 
-    async def prompt(self, parts: tuple[Content, ...], instead: Rewind | None = None) -> StopReason:
+    async def prompt(
+        self, parts: tuple[Content, ...], instead: Rewind | None = None, goal: GoalSet | None = None
+    ) -> StopReason:
         """Send a message and wait for the end of its turn. It is durable before the model is asked."""
         async with self._admission:
-            message = NewMessage(self.session_id, parts, mode="queue", caller=CALLER, instead=instead)
+            message = NewMessage(self.session_id, parts, mode="queue", caller=CALLER, instead=instead, goal=goal)
             admission = (await self._engine.submit(message)).admission
             turn: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
             self._turns[admission.turn_id] = turn

@@ -13,6 +13,7 @@ from acp import helpers
 from acp.schema import SessionInfoUpdate, UsageUpdate
 
 from holdfast.acp import content, tool_calls
+from holdfast.engine.goals.notice import event_notice
 from holdfast.engine.streaming.bus import LiveText
 from holdfast.engine.turn.refused_input import REFUSED_NOTICE
 from holdfast.model.entry import Entry
@@ -145,4 +146,5 @@ def _notices(entry: Entry) -> Iterator[str]:
         case CompactionFailed() as event:
             yield f"[the compaction failed: {event.reason}]"
         case _:
-            return
+            if (notice := event_notice(entry.event)) is not None:
+                yield notice

@@ -7,6 +7,7 @@ from typing import TextIO
 import msgspec
 
 from holdfast.cli.progress import Spinner
+from holdfast.engine.goals.notice import event_notice
 from holdfast.engine.streaming.bus import LiveText
 from holdfast.engine.turn.approval import TIME_LIMIT
 from holdfast.engine.turn.refused_input import REFUSED_NOTICE
@@ -53,10 +54,18 @@ async def stop_spinner_at_output(
 
 
 async def show(
-    items: AsyncIterator[Entry | LiveText], *, text_stream: TextIO | None, note_stream: TextIO | None
+    items: AsyncIterator[Entry | LiveText],
+    *,
+    text_stream: TextIO | None,
+    note_stream: TextIO | None,
+    to_the_end: bool = False,
 ) -> TurnResult:
-    """Follow a turn to its end. Live text goes to one stream, notes about tools to the other; None prints nothing."""
+    """Follow a turn to its end. Live text goes to one stream, notes about tools to the other; None prints nothing.
+
+    With `to_the_end`, follow all turns of the items; the result is that of the last one.
+    """
     text = ""
+    result: TurnResult | None = None
     compacted = False
     unanswered = _Unanswered()
     reply = _ReplyWriter(text_stream)
@@ -74,8 +83,11 @@ async def show(
             print(note, file=note_stream, flush=True)
         if isinstance(item.event, TurnEnded):
             reply.end_line()
-            return TurnResult(text, item.seq, item.event, compacted, tuple(unanswered.tools))
-    raise AssertionError("a turn ends with TurnEnded")
+            result = TurnResult(text, item.seq, item.event, compacted, tuple(unanswered.tools))
+            if not to_the_end:
+                return result
+    assert result is not None, "a turn ends with TurnEnded"
+    return result
 
 
 class _Unanswered:
@@ -156,7 +168,7 @@ def describe_event(entry: Entry) -> str | None:
         case Recovered():
             return recovery_note(entry.event)
         case _:
-            return None
+            return event_notice(entry.event)
 
 
 def instruction_notes(event: InstructionsLoaded) -> str:

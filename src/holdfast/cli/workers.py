@@ -136,7 +136,7 @@ def why(ref: str, as_json: bool) -> None:
     mode = found.session.summary.mode
     render.print_text(f"permission mode: {mode} ({MODE_HELP[mode]})")
     render.print_text(visible(f"terminal: {found.terminal}"))
-    for line in found.delegation:
+    for line in (*found.delegation, *found.goal):
         render.print_text(visible(line))
     if found.reset:
         render.print_text(visible(f"reset: {found.reset}"))

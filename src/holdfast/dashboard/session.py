@@ -82,7 +82,7 @@ def _parse_int(request: Request, name: str, default: int) -> int:
 
 
 async def load_details(context: DashboardContext, session: Session) -> dict[str, Any]:
-    """Questions, queued messages, processes, the failure of the last turn and the plan, shown beside the conversation."""
+    """Questions, queued messages, processes, the failure of the last turn, the plan and the goal, shown beside the conversation."""
     questions = await context.database.read(approvals.list_unanswered_in_tree, session.id)
     processes = await list_running(context.database, context.engine.processes, session.id)
     return {
@@ -92,6 +92,7 @@ async def load_details(context: DashboardContext, session: Session) -> dict[str,
         "failure": await context.database.read(read_failure, session),
         "can_undo": await context.database.read(_can_undo, session),
         "plan": await context.database.read(plans.current, session.id),
+        "goal": await context.engine.goals.get(session.id) if session.summary.goal else None,
         "children": await context.database.read(_read_children, session),
         "now": context.now,
     }

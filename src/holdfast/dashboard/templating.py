@@ -15,6 +15,7 @@ import holdfast
 from holdfast.dashboard.auth import BrowserLogin
 from holdfast.dashboard.display_state import LABELS, display_state
 from holdfast.interop.pages.rendering import make_environment
+from holdfast.model.goal import describe_goal
 from holdfast.model.price import format_money
 from holdfast.model.process import duration
 
@@ -49,6 +50,7 @@ def environment() -> Environment:
         "money": format_money,
         "size": format_size,
         "name": lambda text: str(text).partition("#")[0],
+        "goal_state": describe_goal,
     }
     found.tests["long"] = lambda text: LONG_WORD.search(text) is not None
     found.globals |= {"NAV": NAV, "version": holdfast.__version__}

@@ -18,6 +18,8 @@ from holdfast.engine.compaction.summarize import WrittenSummary
 from holdfast.engine.delegation.left_parents import list_left_parents
 from holdfast.engine.delegation.watch import DelegationWatch
 from holdfast.engine.explain import ExplainSettings
+from holdfast.engine.goals.actions import GoalLimits, Goals
+from holdfast.engine.goals.watch import GoalWatch
 from holdfast.engine.liveness.dead_workers import DeadWorkers
 from holdfast.engine.liveness.handover_question import HANDOVER
 from holdfast.engine.liveness.janitor import SweepStep
@@ -80,6 +82,7 @@ class Engine:
         leaves_queue: bool = False,
         tool_names: Sequence[str] = (),
         files: FilePort | None = None,
+        goal_limits: GoalLimits | None = None,
     ) -> None:
         dead_workers = DeadWorkers(services)
         self.services = services
@@ -106,6 +109,10 @@ class Engine:
         self.shutdown = Shutdown(services)
         self.delegation = DelegationWatch(services, scheduler.take_up, leaves_queue=leaves_queue)
         """Starts, wakes and stops what belongs to child sessions."""
+        self.goals = Goals(services, goal_limits)
+        """The goals of sessions."""
+        self.goal_watch = GoalWatch(services, scheduler.run_between_turns, scheduler.continue_left)
+        """Checks goals after turns, and ends them at their deadlines."""
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails when this worker was declared dead: it has lost its sessions and must stop."""
         self.intake = SubmissionIntake(services, scheduler.sessions, self.owned, self.resets, dead_workers)
@@ -255,9 +262,17 @@ class Engine:
         if leaving and open_turn is not None:
             self._scheduler.stop_after(open_turn)
         if await self.services.database.write(input_queue.ask_to_stop, session_id, turn_id, at=at) is None:
-            return False
+            return turn_id is None and await self._pause_goal(session_id)
         if not self._scheduler.sessions.is_active(session_id):
             self._scheduler.wake(session_id)
+        return True
+
+    async def _pause_goal(self, session_id: str) -> bool:
+        """Pause an active goal between its turns; whether there was one."""
+        goal = await self.goals.get(session_id)
+        if goal is None or goal.state != "active":
+            return False
+        await self.goals.pause(session_id, by="", reason="it was interrupted")
         return True
 
     def is_serving(self, session_id: str) -> bool:

@@ -14,7 +14,6 @@ from holdfast.engine.process_port import Running, running
 from holdfast.engine.reset.policy import ResetPolicies
 from holdfast.engine.reset.reset import NEVER, outlook
 from holdfast.engine.turn.recovery import POLICY, attempts
-from holdfast.model.container import Container
 from holdfast.model.delegation import DelegationRecord, state_line
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
@@ -36,6 +35,11 @@ from holdfast.model.event import (
     FactRemembered,
     FilesRestored,
     Forked,
+    GoalChecked,
+    GoalEnded,
+    GoalPaused,
+    GoalResumed,
+    GoalSet,
     InputDropped,
     InputRefused,
     InstructionsLoaded,
@@ -62,15 +66,18 @@ from holdfast.model.event import (
     TurnEnded,
 )
 from holdfast.model.finding import summary as risks_of
+from holdfast.model.goal import Goal, describe_goal
 from holdfast.model.price import format_money, to_nano
 from holdfast.model.process_identity import Identity
+from holdfast.model.sanitize import one_line
 from holdfast.model.session import Session, collapse_line
 from holdfast.model.text import counted
 from holdfast.model.times import Clock
 from holdfast.model.turn import FORKED, Turn, turn_of
 from holdfast.store.database import Transaction
-from holdfast.store.repos import approvals, containers, delegations, log, resets, workers
+from holdfast.store.repos import approvals, containers, delegations, goals, log, resets, workers
 from holdfast.store.repos.approvals import Approval
+from holdfast.store.repos.containers import Container
 from holdfast.store.repos.workers import Worker
 
 
@@ -105,6 +112,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """The task that was delegated to it, and its sub-agents."""
     children: list[str] = []
     """The sessions of its sub-agents."""
+    goal: list[str] = []
+    """Its newest goal, and the state of that."""
 
     @property
     def headline(self) -> str:
@@ -147,6 +156,7 @@ def why(tx: Transaction, session: Session, known: ExplainSettings, ours: Identit
         terminal=describe_terminal(entries, known, containers.get_current(tx, session.id)),
         task=delegations.get(tx, session.id),
         children=delegations.list_children(tx, session.id),
+        goal=goals.get(tx, session.id) if session.summary.goal else None,
     )
 
 
@@ -164,6 +174,7 @@ def explain(
     terminal: str = "",
     task: DelegationRecord | None = None,
     children: Sequence[DelegationRecord] = (),
+    goal: Goal | None = None,
 ) -> Explanation:
     """Build the explanation. Pure."""
     turn = turn_of(entries)
@@ -183,6 +194,7 @@ def explain(
         terminal=terminal,
         delegation=describe_delegation(task, children),
         children=[record.child_id for record in children],
+        goal=[] if goal is None else [f"goal: {one_line(goal.text)}", f"the goal is {describe_goal(goal)}"],
     )
 
 
@@ -226,6 +238,8 @@ def coming(
     summary = session.summary
     if summary.trashed_at is not None:
         return f"nothing: it is in the trash; 'holdfast sessions restore {session.id}' restores it"
+    if session.state == "ended" and summary.goal == "active":
+        return "nothing by itself; when it is resumed, it continues with its goal"
     if session.state == "ended":
         return "nothing by itself; a new message reopens it"
     if session.state == "quarantined":
@@ -242,6 +256,8 @@ def coming(
         if POLICY[summary.source] == "continue":
             return f"the next sweep resumes its turn (attempt {tried + 1})"
         return "the next sweep ends it, because its owner died; its turn can be resumed afterwards"
+    if summary.goal == "active":
+        return "its goal is checked, and it continues with the goal or stops"
     if session.owner_worker is not None:
         return "it ends when its owner closes it or dies"
     if summary.source == "api":
@@ -313,6 +329,10 @@ def decided(entry: Entry) -> Decision | None:
     return Decision(entry.seq, entry.at, entry.kind, *decision)
 
 
+def _by(who: str) -> str:
+    return f" by {who}" if who else ""
+
+
 def _ended_badly(event: TurnEnded) -> str:
     return "a turn failed" if event.outcome == "failed" else f"a turn was {event.outcome}"
 
@@ -369,6 +389,19 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
             return f"container {event.container_id[:12]} was lost", event.reason
         case ContainerRemoved():
             return f"container {event.container_id[:12]} was removed", event.reason
+        case GoalSet():
+            return f"a goal was set{_by(event.by)}", collapse_line(event.text)
+        case GoalChecked():
+            found = f"; evidence: {event.evidence}" if event.evidence else ""
+            cost = "" if event.cost is None else f", {format_money(to_nano(event.cost))}"
+            how = f"{counted(event.turns, 'turn')}{cost}, checked by {event.model}"
+            return f"its goal was checked: {event.decision}", f"{event.reason}{found} ({how})"
+        case GoalPaused():
+            return f"its goal was paused{_by(event.by)}", event.reason
+        case GoalResumed():
+            return f"its goal was resumed{_by(event.by)}", ""
+        case GoalEnded():
+            return f"its goal ended: {event.outcome}{_by(event.by)}", event.reason
         case BudgetRaised():
             return (
                 f"its budget was raised by {format_money(to_nano(event.amount))}",

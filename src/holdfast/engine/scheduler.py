@@ -140,6 +140,11 @@ class Scheduler:
         if not self._stuck.is_left_alone(session_id):
             self.wake(session_id, patient=False)
 
+    def continue_left(self, session_id: str) -> None:
+        """Continue a turn that another worker left, unless it has failed here too often."""
+        if not self._stuck.is_left_alone(session_id) and session_id not in self._tasks:
+            self.wake(session_id, policy="continue", patient=False)
+
     def is_serving(self, session_id: str) -> bool:
         return session_id in self._tasks
 
@@ -194,7 +199,7 @@ class Scheduler:
             self.sessions.active[active.id] = active
             active.last = self._last
             commit = await do(active, self._settings_of(active))
-            more = await active.end_turn(commit.events, *commit.also)
+            more = await active.end_turn(commit.events, *commit.also, then=commit.then, check=commit.check)
             done.set_result(commit)
             self.sessions.keep(active)
             if more and active.turn.id is not None:

@@ -32,6 +32,7 @@ from holdfast.engine.streaming.watch import SessionWatch
 from holdfast.engine.turn.session_cache import SessionCache
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
+from holdfast.model.event import GoalSet
 from holdfast.model.ids import TURN
 from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
@@ -58,6 +59,8 @@ class NewMessage(msgspec.Struct, frozen=True):
     key: str = ""
     instead: Rewind | None = None
     """Turns that are taken back in the same transaction, so that the message replaces them."""
+    goal: GoalSet | None = None
+    """The goal that the message sets when its turn begins."""
 
 
 class AdmitInTransaction(msgspec.Struct, frozen=True):
@@ -170,6 +173,7 @@ class SubmissionIntake:
             caller=message.caller,
             key=message.key,
             instead=message.instead,
+            before=() if message.goal is None else (message.goal,),
         )
         await self.verify(session_id)
         at, worker_id, owns = self._services.clock.now(), self._services.worker_id, session_id in self._owned

@@ -8,6 +8,7 @@ from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
 from holdfast.model.errors import Busy, Invalid
+from holdfast.model.event import GoalSet
 from holdfast.model.ids import looks_like_session
 from holdfast.model.message import Content
 from holdfast.model.mode import Mode as PermissionMode
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.store.search.index import SearchIndex
 
 OpenIndex = Callable[[], Awaitable["SearchIndex"]]
-SendMessage = Callable[[Session, tuple[Content, ...], Rewind | None], Awaitable[None]]
+SendMessage = Callable[[Session, tuple[Content, ...], Rewind | None, GoalSet | None], Awaitable[None]]
 MAX_OFFERED = 10
 
 
@@ -122,11 +123,13 @@ class ChannelCommandContext:
             if current.summary.open_turn is not None:
                 raise Busy("a turn is running; wait for it, or end it with /stop")
 
-    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
+    async def say(
+        self, parts: tuple[Content, ...], *, instead: Rewind | None = None, goal: GoalSet | None = None
+    ) -> None:
         if self.session_id is None:
             raise Invalid("this chat has no session yet")
         session = await self.engine.services.database.read(sessions.get, self.session_id)
-        await self._send_message(session, parts, instead)
+        await self._send_message(session, parts, instead, goal)
 
     def prefill_input(self, text: str) -> bool:
         return False

@@ -34,6 +34,7 @@ from holdfast.gateway.port import Incoming, Platform
 from holdfast.gateway.voice import Transcriber
 from holdfast.model import answer as answers
 from holdfast.model.errors import Conflict, Invalid, NotFound, Unavailable
+from holdfast.model.event import GoalSet
 from holdfast.model.form import parse_reply
 from holdfast.model.ids import ALPHABET, TURN
 from holdfast.model.message import Content, Text
@@ -263,8 +264,10 @@ class MessageHandler:
         return lambda tx: choices.put(tx, pending)
 
     async def _open_command_context(self, inbound: InboundMessage, incoming: Incoming) -> ChannelCommandContext:
-        async def send_message(session: Session, parts: tuple[Content, ...], instead: Rewind | None) -> None:
-            await self._admit(None, incoming, session, parts, instead)
+        async def send_message(
+            session: Session, parts: tuple[Content, ...], instead: Rewind | None, goal: GoalSet | None
+        ) -> None:
+            await self._admit(None, incoming, session, parts, instead, goal=goal)
 
         owner = incoming.person in self._rules.owners
         context = ChannelCommandContext(
@@ -316,6 +319,7 @@ class MessageHandler:
         parts: tuple[Content, ...],
         instead: Rewind | None = None,
         notices: Sequence[str] = (),
+        goal: GoalSet | None = None,
     ) -> None:
         """Admit the message, mark it as done and send the notices in one transaction; then start the preview of the turn."""
         at, turn_id, out = (
@@ -324,7 +328,8 @@ class MessageHandler:
             self._services.ids.make(outbound.OUT),
         )
         note = self._services.ids.make(outbound.OUT)
-        mode, name = await self._busy(incoming), "" if incoming.private else incoming.name
+        mode: input_queue.Mode = await self._busy(incoming) if goal is None else "queue"
+        name = "" if incoming.private else incoming.name
         message = UserInput(
             turn_id=turn_id,
             parts=parts,
@@ -333,6 +338,7 @@ class MessageHandler:
             sender=self._sender(incoming),
             shared=not incoming.private or session.summary.channel not in (None, self._channel(incoming)),
             instead=instead,
+            before=() if goal is None else (goal,),
         )
         to, key, worker_id = self._address(incoming), self._channel(incoming), self._services.worker_id
 

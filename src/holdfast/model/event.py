@@ -241,6 +241,8 @@ class Compacted(_Fact, frozen=True):
     """Why some models could not write the summary."""
     plan: tuple[PlanItem, ...] = ()
     """The session's plan at `upto_seq`; it is shown after the summary."""
+    goal: str = ""
+    """The session's goal at this time; it is shown after the summary."""
     mode: Mode = DEFAULT_MODE
     """The permission mode at this time. The model is told again, because the summary replaces what it was told."""
     recorded: bool = False
@@ -494,6 +496,78 @@ class ChildEnded(_Fact, frozen=True):
     """The child's last reply."""
 
 
+GoalDecision = Literal["done", "continue", "stuck", "failed"]
+GoalOutcome = Literal["done", "expired", "cleared"]
+
+
+class GoalSet(_Fact, frozen=True):
+    """The session works towards a goal from here on: after each turn a check decides whether it continues.
+
+    A goal that was set before is replaced.
+    """
+
+    goal_id: str
+    text: str
+    deadline_at: int
+    """When the goal expires, in microseconds since 1970. It is never continued after that."""
+    max_turns: int
+    max_cost: int | None = None
+    """What calls of models may cost for the goal, in nano-dollars."""
+    cost_before: int = 0
+    """What the session had cost before, in nano-dollars."""
+    by: str = ""
+
+
+class GoalChecked(_Fact, frozen=True):
+    """A model has judged the goal after a turn. With `continue`, this event is what the model gets to continue.
+
+    `failed` means that the check itself failed, and is tried again.
+    """
+
+    goal_id: str
+    after_turn: str
+    """The turn after which the goal was checked; empty if none had ended."""
+    decision: GoalDecision
+    reason: str = ""
+    evidence: str = ""
+    """What the decision is based on, in the words of the model that checked."""
+    model: str = ""
+    turns: int = 0
+    """How many turns the goal had taken."""
+    cost: float | None = None
+    """What it had cost, in US dollars."""
+    attempt: int = 1
+    text: str = ""
+    """The goal, if the session continues with it."""
+
+
+class GoalPaused(_Fact, frozen=True):
+    """The goal is not continued until a person resumes it."""
+
+    goal_id: str
+    reason: str = ""
+    by: str = ""
+    """Who paused it; empty if it was a limit or the check."""
+
+
+class GoalResumed(_Fact, frozen=True):
+    """A person resumed the goal: it may take as many turns and cost as much as at first. Its deadline stays."""
+
+    goal_id: str
+    cost_before: int = 0
+    """What the session had cost before, in nano-dollars."""
+    by: str = ""
+
+
+class GoalEnded(_Fact, frozen=True):
+    """The goal was reached, has expired, or a person cleared or replaced it."""
+
+    goal_id: str
+    outcome: GoalOutcome
+    reason: str = ""
+    by: str = ""
+
+
 class ContainerCreated(_Fact, frozen=True):
     """The container of the session's terminal; committed before the first command runs in it."""
 
@@ -696,6 +770,11 @@ Event = (
     | ProcessesReceived
     | ChildStarted
     | ChildEnded
+    | GoalSet
+    | GoalChecked
+    | GoalPaused
+    | GoalResumed
+    | GoalEnded
     | ContainerCreated
     | ContainerRestarted
     | ContainerLost
@@ -756,6 +835,11 @@ KINDS: dict[str, type[Event]] = {
     "processes_received": ProcessesReceived,
     "child_started": ChildStarted,
     "child_ended": ChildEnded,
+    "goal_set": GoalSet,
+    "goal_checked": GoalChecked,
+    "goal_paused": GoalPaused,
+    "goal_resumed": GoalResumed,
+    "goal_ended": GoalEnded,
     "container_created": ContainerCreated,
     "container_restarted": ContainerRestarted,
     "container_lost": ContainerLost,
@@ -800,6 +884,10 @@ ANNOTATIONS = (
     ProcessesLeft,
     ProcessesReceived,
     ChildEnded,
+    GoalSet,
+    GoalPaused,
+    GoalResumed,
+    GoalEnded,
     ContainerCreated,
     ContainerRestarted,
     ContainerLost,

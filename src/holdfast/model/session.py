@@ -17,6 +17,7 @@ from holdfast.model.event import (
     Ended,
     Event,
     Forked,
+    GoalSet,
     Imported,
     ItemAdded,
     ModeChanged,
@@ -39,6 +40,7 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.framework.item import read_item
+from holdfast.model.goal import MOVING, GoalState, next_state
 from holdfast.model.message import Message, ToolResult, text_of, typed_text
 from holdfast.model.mode import DEFAULT_MODE, Mode
 
@@ -88,6 +90,8 @@ class SessionSummary(msgspec.Struct, frozen=True):
     """The number of calls of the open turn that wait for approval."""
     mode: Mode = DEFAULT_MODE
     """The permission mode."""
+    goal: GoalState = ""
+    """The state of its newest goal."""
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -136,6 +140,8 @@ def fold(summary: SessionSummary, event: Event, at: int) -> SessionSummary:
     """The summary after one more event. Its times never go backwards, even if the clock did."""
     changes = _changes(summary, event, at)
     changes["updated_at"] = max(summary.updated_at, at)
+    if (summary.goal or type(event) is GoalSet) and type(event) in MOVING:
+        changes["goal"] = next_state(summary.goal, event)
     if isinstance(event, ACTIVE):
         changes["active_at"] = max(summary.active_at, at)
     return msgspec.structs.replace(summary, **changes)

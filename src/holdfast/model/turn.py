@@ -8,6 +8,7 @@ from holdfast.model.entry import Entry
 from holdfast.model.event import (
     ChildEnded,
     Event,
+    GoalChecked,
     ModelSaid,
     RequestOptions,
     ToolCheckpointed,
@@ -100,7 +101,7 @@ def fold_turn(turn: Turn, event: Event) -> Turn:
             delegated = turn.delegated | ({event.call_id} if event.name in DELEGATING else frozenset())
             started = turn.started | {event.call_id}
             return msgspec.structs.replace(turn, started=started, delegated=delegated, tool_calls=count)
-        case ChildEnded() if turn.id is not None:
+        case ChildEnded() | GoalChecked() if turn.id is not None:
             return msgspec.structs.replace(turn, owes_reply=True)
         case ToolEnded():
             left = tuple(call for call in turn.open_calls if call.id != event.call_id)

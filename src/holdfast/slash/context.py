@@ -9,6 +9,7 @@ import msgspec
 from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
 from holdfast.model.errors import Invalid
+from holdfast.model.event import GoalSet
 from holdfast.model.message import Content
 from holdfast.model.mode import Mode as PermissionMode
 from holdfast.settings import Settings
@@ -75,8 +76,13 @@ class CommandContext(Protocol):
         Raises Busy while a turn runs here, or the error that prevents opening the other session; then nothing has changed.
         """
 
-    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
-        """Send a message in the current session, as if typed; `instead` rewinds in the same transaction."""
+    async def say(
+        self, parts: tuple[Content, ...], *, instead: Rewind | None = None, goal: GoalSet | None = None
+    ) -> None:
+        """Send a message in the current session, as if typed. `instead` rewinds in the same transaction.
+
+        A `goal` is set when the turn of the message begins.
+        """
 
     async def change_model(self, name: str) -> bool:
         """Change the model; False if that happens after the running turn. Raises Invalid for a malformed name."""

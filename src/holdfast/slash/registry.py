@@ -13,6 +13,7 @@ from holdfast.slash import (
     browse,
     cost,
     custom,
+    goals,
     mcp_servers,
     memory,
     navigation,
@@ -104,6 +105,13 @@ COMMANDS = (
     SlashCommand("history", browse.history, "show the last 50 messages of this session, or NUMBER", "[NUMBER]"),
     SlashCommand("show", browse.show, "show a message or tool output in full", "SEQ"),
     SlashCommand("ps", session_info.ps, "list background processes of this session, or show the output of one", "[ID]"),
+    SlashCommand(
+        "goal",
+        goals.goal,
+        "set a goal: the session works by itself until it is reached; or show, pause, resume, clear it",
+        "[TEXT | pause | resume | clear]",
+        completes="goal",
+    ),
     SlashCommand("agents", agents.agents, "list the sub-agents of this session, or stop one", "[stop ID]"),
     SlashCommand("kill", session_info.kill, "stop a background process", "ID"),
     SlashCommand(

@@ -7,9 +7,10 @@ from holdfast.engine import explain
 from holdfast.engine.explain import Explanation
 from holdfast.engine.spending import report
 from holdfast.model.errors import Invalid
+from holdfast.model.goal import describe_goal
 from holdfast.model.mode import MODE_HELP, MODES, parse_mode
 from holdfast.model.price import format_money
-from holdfast.model.sanitize import visible
+from holdfast.model.sanitize import one_line, visible
 from holdfast.model.text import counted
 from holdfast.process_lookup import current_identity
 from holdfast.settings import DEFAULT_MODELS
@@ -67,6 +68,8 @@ async def status(context: CommandContext, rest: str) -> None:
         ("created", format_local_time(summary.created_at)),
         ("hash", session.hash[:16]),
     ]
+    goal = await context.engine.goals.get(session.id) if summary.goal else None
+    facts += [("goal", f"{one_line(goal.text)[:80]} ({describe_goal(goal)})")] if goal is not None else []
     running = await context.processes()
     facts += [("processes", str(len(running)))] if running else []
     reset = await context.engine.resets.outlook(session)
@@ -90,7 +93,7 @@ async def why(context: CommandContext, rest: str) -> None:
     lines += [f"reset: {found.reset}"] if found.reset else []
     mode_now = found.session.summary.mode
     lines += [f"permission mode: {mode_now} ({MODE_HELP[mode_now]})", f"terminal: {found.terminal}"]
-    lines += found.delegation
+    lines += [*found.delegation, *found.goal]
     context.show(visible("\n".join([*lines, f"next: {found.next}"])))
 
 

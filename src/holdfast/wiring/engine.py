@@ -17,6 +17,7 @@ from holdfast.engine.compaction.summarize import SummaryAuthor
 from holdfast.engine.context.budget import DEFAULT_WINDOW
 from holdfast.engine.engine import Engine
 from holdfast.engine.explain import ExplainSettings
+from holdfast.engine.goals.actions import GoalLimits
 from holdfast.engine.liveness import self_fence
 from holdfast.engine.liveness.dead_workers import DeadWorkers
 from holdfast.engine.liveness.heartbeat import Heartbeat
@@ -30,7 +31,7 @@ from holdfast.engine.services import EngineServices
 from holdfast.engine.spending.meter import Meter, SpendingLimits
 from holdfast.engine.streaming.bus import Bus
 from holdfast.engine.turn.call_host import CallModelSettings
-from holdfast.engine.turn.loop import TurnSettings
+from holdfast.engine.turn.loop import GoalCheckSettings, TurnSettings
 from holdfast.engine.turn.model_call import ModelCallSettings
 from holdfast.model.delegation import delegation_of
 from holdfast.model.errors import Unavailable
@@ -204,6 +205,9 @@ def _build_engine(
         leaves_queue=leaves_queue,
         tool_names=[spec.name for spec in tools.toolbox.specs()],
         files=FileRestorer(settings.home, tools.snapshots),
+        goal_limits=GoalLimits(
+            max_turns=settings.goals.max_turns, max_hours=settings.goals.max_hours, max_cost=settings.goals.max_cost
+        ),
     )
 
 
@@ -232,6 +236,7 @@ async def _running(
             "session return": BackgroundTask(fence.release_leases, self_fence.CHECK_SECONDS),
             "clock": BackgroundTask(clock.work, READ_SECONDS),
             "delegation": engine.delegation.as_task(),
+            "goals": engine.goal_watch.as_task(),
         }
         if sweeps:
             tasks["janitor"] = janitor.as_task()
@@ -328,6 +333,7 @@ def _prepare_turns(
             compaction(model),
             link.max_tokens,
             SessionInstructions(settings, clock[0], zone, told).loader,
+            GoalCheckSettings(settings.goals.check_model or model, models.ask, settings.goals.check_attempts),
         )
 
     return prepare

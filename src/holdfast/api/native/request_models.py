@@ -6,8 +6,10 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.interop.documents.search import SearchOrder, SearchRole
+from holdfast.engine.goals.actions import MOST_HOURS, MOST_TURNS
 from holdfast.model.approval import Match, Scope
 from holdfast.model.event import Source
+from holdfast.model.goal import TEXT_LENGTH
 from holdfast.model.memory.fact import MemoryScope
 from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.mode import Mode
@@ -153,6 +155,19 @@ class UsageRequest(RequestModel, frozen=True, rename={"first": "from", "last": "
 
 class RaiseBudgetRequest(RequestModel, frozen=True):
     amount: Annotated[float, Meta(gt=0, le=HIGHEST_COST)]
+
+
+class GoalRequest(RequestModel, frozen=True):
+    """A goal, and its limits where they differ from the settings."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=TEXT_LENGTH)]
+    max_turns: Annotated[int, Meta(ge=1, le=MOST_TURNS)] | None = None
+    max_hours: Annotated[float, Meta(gt=0, le=MOST_HOURS)] | None = None
+    max_cost: Annotated[float, Meta(gt=0, le=HIGHEST_COST)] | None = None
+
+
+class ChangeGoalRequest(RequestModel, frozen=True):
+    state: Literal["active", "paused"]
 
 
 class SearchRequest(RequestModel, frozen=True):

@@ -8,7 +8,7 @@ from typing import Literal
 from holdfast.interop.documents.explanation import ContextItem
 from holdfast.interop.documents.processes import ProcessItem
 from holdfast.interop.documents.questions import ApprovalItem
-from holdfast.interop.documents.sessions import EventItem, MessageItem
+from holdfast.interop.documents.sessions import EventItem, GoalItem, MessageItem
 from holdfast.interop.documents.workers import WorkerItem
 from holdfast.interop.serialization import Document, Json
 from holdfast.model.session import State
@@ -60,6 +60,16 @@ class TurnResponse(Document, frozen=True):
     awaiting: list[str]
     usage: Json | None
     messages: list[MessageItem]
+
+
+class GoalResponse(Document, frozen=True):
+    session_id: str
+    goal: GoalItem | None
+    """Null only right after a first goal was set while a turn runs: the goal begins with the turn `turn_id`."""
+    turn_id: str | None
+    """The turn that starts the work, if this request set the goal."""
+    queued: bool
+    """Whether that turn waits for another one to end."""
 
 
 class ApprovalListResponse(Document, frozen=True):

@@ -6,6 +6,7 @@ from holdfast.api.native import (
     compaction,
     events,
     files,
+    goals,
     hermes_compat,
     memory,
     processes,
@@ -109,6 +110,14 @@ ENDPOINTS = (
     Endpoint("POST", f"{SESSION}/shares", shares.share, NewShareResponse, body=request_models.ShareRequest, status=201),
     Endpoint("GET", f"{SESSION}/shares", shares.list_, ShareListResponse),
     Endpoint("DELETE", "/v1/shares/{id}", shares.revoke, ShareItem),
+    Endpoint("GET", f"{SESSION}/goal", goals.get, response_models.GoalResponse),
+    Endpoint(
+        "PUT", f"{SESSION}/goal", goals.put, response_models.GoalResponse, body=request_models.GoalRequest, status=202
+    ),
+    Endpoint(
+        "PATCH", f"{SESSION}/goal", goals.patch, response_models.GoalResponse, body=request_models.ChangeGoalRequest
+    ),
+    Endpoint("DELETE", f"{SESSION}/goal", goals.delete, response_models.GoalResponse),
     Endpoint("GET", f"{SESSION}/why", compaction.explain_session, WhyResponse, large=True),
     Endpoint(
         "GET",

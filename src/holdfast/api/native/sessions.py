@@ -8,7 +8,7 @@ from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.interop.documents.sessions import MessageItem, SessionDetailResponse, SessionListResponse, SessionResponse
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
-from holdfast.store.repos import delegations, log, plans, session_list
+from holdfast.store.repos import delegations, goals, log, plans, session_list
 from holdfast.store.repos import sessions as store
 
 REASON = "requested through the API"
@@ -66,12 +66,13 @@ async def _describe(call: EndpointCall, session: Session) -> SessionResponse:
 
 
 async def get(call: EndpointCall) -> SessionDetailResponse:
-    """Get a session, its children and its plan."""
+    """Get a session, its children, its plan and its goal."""
     session = await load_session(call)
 
     def work(tx: Transaction) -> SessionDetailResponse:
         children = delegations.list_child_ids(tx, session.id)
-        return SessionDetailResponse.describe(session, plans.current(tx, session.id), children)
+        goal = goals.get(tx, session.id) if session.summary.goal else None
+        return SessionDetailResponse.describe(session, plans.current(tx, session.id), children, goal)
 
     return await call.context.database.read(work)
 

@@ -109,8 +109,9 @@ class ChatApp(TerminalChat):
         state = self._watcher.state
         items = [] if state is None else state.waiting
         lines = [f"queued ❯ {one_line(queued.text(item))[:200]}" for item in items if item.said]
+        goal = ["checking the goal …"] if self._watcher.is_checking_goal else []
         hints = [wrap(hint, self.screen.columns - 1) for hint in self._watcher.hints]
-        return "\n".join([*hints, *lines, *self._queue_hint(state)])
+        return "\n".join([*goal, *hints, *lines, *self._queue_hint(state)])
 
     def _queue_hint(self, state: ChatState | None) -> list[str]:
         """What to do with queued messages that no worker is handling."""
@@ -129,6 +130,7 @@ class ChatApp(TerminalChat):
         facts = StatusFacts(
             model=summary.model if summary is not None and summary.model else self.model,
             mode=mode,
+            goal=watcher.goal_state,
             directory=self._directory,
             branch=self._branch.name(),
             share=usage.context / self._window(session) if usage.context else 0.0,
@@ -312,7 +314,8 @@ class ChatApp(TerminalChat):
             return True
         if self._programs.has_terminal:  # the keys go to that program
             return True
-        if not self.is_working() or self.session_id is None:
+        is_busy = self.is_working() or self._watcher.has_active_goal
+        if not is_busy or self.session_id is None:
             return self._output_of.stop()
         self.start(self._interrupt(self.session_id))
         return True

@@ -14,7 +14,7 @@ from holdfast.engine.process_port import list_running
 from holdfast.engine.submission import NewMessage
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
-from holdfast.model.event import Renewed
+from holdfast.model.event import GoalSet, Renewed
 from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.message import Content
 from holdfast.model.mode import LOCAL_USER
@@ -122,9 +122,12 @@ class TerminalChat(ABC):
             if isinstance(entry.event, Renewed):
                 self.show(entry.event.notice)
 
-    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
+    async def say(
+        self, parts: tuple[Content, ...], *, instead: Rewind | None = None, goal: GoalSet | None = None
+    ) -> None:
         session_id = await self.ensure_session() if instead is None else instead.session_id
-        message = NewMessage(session_id, parts, mode=self.busy, instead=instead)
+        mode = self.busy if goal is None else "queue"
+        message = NewMessage(session_id, parts, mode=mode, instead=instead, goal=goal)
         admission = (await self.engine.submit(message)).admission
         if not admission.began:
             self._queued.add(admission.turn_id)

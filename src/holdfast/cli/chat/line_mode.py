@@ -21,11 +21,13 @@ from holdfast.cli.progress import Spinner
 from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
+from holdfast.engine.goals.follow import follow_goal
 from holdfast.engine.streaming.bus import LiveText
 from holdfast.engine.submission import AdmittedTurn, NewMessage
 from holdfast.model.answer import Answer
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Unavailable
+from holdfast.model.event import GoalSet
 from holdfast.model.message import Content, Text
 from holdfast.model.sanitize import one_line, visible
 from holdfast.model.session import Session, messages, standing
@@ -122,19 +124,33 @@ class LineModeChat(TerminalChat):
         async with aclosing(turn.follow()) as items:
             await self._follow(session.id, items)
 
-    async def say(self, parts: tuple[Content, ...], *, instead: Rewind | None = None) -> None:
-        """Run one turn to its end.
+    async def say(
+        self, parts: tuple[Content, ...], *, instead: Rewind | None = None, goal: GoalSet | None = None
+    ) -> None:
+        """Run one turn to its end; while the session has an active goal, all turns until that is over.
 
         Ctrl-C interrupts the turn and keeps its messages; without a terminal it also ends the chat.
         Any other signal leaves the turn open and ends the chat. A second signal ends the process.
         """
         session_id = await self.ensure_session() if instead is None else instead.session_id
-        turn = await self.engine.submit(NewMessage(session_id, parts, instead=instead), stream="live")
-        async with aclosing(turn.follow()) as items:
-            await self._follow(session_id, items)
+        turn = await self.engine.submit(NewMessage(session_id, parts, instead=instead, goal=goal), stream="live")
+        if goal is None:
+            async with aclosing(turn.follow()) as items:
+                await self._follow(session_id, items)
+            return
+        turn.close()
+        await self.follow_goal(session_id, after=turn.admission.session.seq - len(turn.admission.entries))
 
-    async def _follow(self, session_id: str, items: AsyncIterator[Entry | LiveText]) -> None:
-        """Show a turn, and handle signals until it has ended."""
+    async def follow_goal(self, session_id: str, *, after: int) -> None:
+        """Show the session's turns until its goal is over or paused."""
+        watched = self.engine.watch(session_id, after=after)
+        async with aclosing(follow_goal(watched, self.engine.services.database, session_id)) as items:
+            await self._follow(session_id, items, to_the_end=True)
+
+    async def _follow(
+        self, session_id: str, items: AsyncIterator[Entry | LiveText], *, to_the_end: bool = False
+    ) -> None:
+        """Show a turn, or all turns of the items, and handle signals until the end."""
         tasks, reactions = Tasks(on_failure=None), list[asyncio.Task[object]]()
 
         def react(number: int) -> None:
@@ -143,7 +159,7 @@ class LineModeChat(TerminalChat):
 
         with self.inbox.reacting(react):
             try:
-                await self._show_turn(session_id, items)
+                await self._show_turn(session_id, items, to_the_end=to_the_end)
             except Unavailable:
                 if not reactions:
                     raise
@@ -153,10 +169,13 @@ class LineModeChat(TerminalChat):
                     await task
                 await tasks.close()
 
-    async def _show_turn(self, session_id: str, items: AsyncIterator[Entry | LiveText]) -> None:
+    async def _show_turn(self, session_id: str, items: AsyncIterator[Entry | LiveText], *, to_the_end: bool) -> None:
         async with Spinner("thinking") as spinner:
             outcome = await turn_output.show(
-                turn_output.stop_spinner_at_output(items, spinner), text_stream=sys.stdout, note_stream=sys.stderr
+                turn_output.stop_spinner_at_output(items, spinner),
+                text_stream=sys.stdout,
+                note_stream=sys.stderr,
+                to_the_end=to_the_end,
             )
         # Messages queued by others are answered now: at the prompt nothing runs.
         await self.engine.settled()

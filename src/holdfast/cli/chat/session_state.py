@@ -6,10 +6,11 @@ import msgspec
 
 from holdfast.cli.chat.interrupted_turn import InterruptedTurn, describe
 from holdfast.model.entry import Entry
+from holdfast.model.goal import OPEN, Goal
 from holdfast.model.session import Session
 from holdfast.model.turn import turn_of
 from holdfast.store.database import Transaction
-from holdfast.store.repos import approvals, input_queue, sessions, turn_lookup, workers
+from holdfast.store.repos import approvals, goals, input_queue, sessions, turn_lookup, workers
 from holdfast.store.repos.approvals import Approval
 from holdfast.store.repos.input_queue import Input
 from holdfast.store.repos.workers import Worker
@@ -26,6 +27,7 @@ class ChatState(msgspec.Struct, frozen=True):
     waiting: list[Input]
     left: InterruptedTurn | None = None
     """The open turn, if no worker runs it."""
+    goal: Goal | None = None
     approved: list[Approval] = []
     """Calls of an interrupted turn that were allowed and have not started."""
 
@@ -42,6 +44,7 @@ def load_state(tx: Transaction, session_id: str) -> ChatState:
         approvals.list_unanswered_in_tree(tx, session_id),
         input_queue.list_waiting(tx, session_id),
         describe(entries) if entries else None,
+        goals.get(tx, session_id) if session.summary.goal in OPEN else None,
         _approved(tx, session, entries),
     )
 

@@ -18,9 +18,11 @@ from holdfast.cli.chat.output.status_line import TokenUsage
 from holdfast.cli.chat.output.transcript import TerminalTranscript
 from holdfast.cli.chat.session_state import ChatState, load_state
 from holdfast.engine.engine import Engine
+from holdfast.engine.goals.notice import RESUME
 from holdfast.engine.process_port import list_running
 from holdfast.model.entry import Entry
 from holdfast.model.event import TurnEnded, TurnStarted
+from holdfast.model.goal import OPEN
 from holdfast.model.session import Session
 from holdfast.tasks import run_all
 
@@ -65,6 +67,23 @@ class SessionWatcher:
         """Whether a turn is running, here or elsewhere."""
         is_held = self.state is None or self.state.session.lease_worker is not None
         return self.transcript.turn_id is not None and is_held
+
+    @property
+    def goal_state(self) -> str:
+        """The state of the session's goal, if it has not ended."""
+        state = "" if self.state is None else self.state.session.summary.goal
+        return state if state in OPEN else ""
+
+    @property
+    def has_active_goal(self) -> bool:
+        """Whether the session works by itself, so that an interrupt pauses its goal."""
+        return self.goal_state == "active"
+
+    @property
+    def is_checking_goal(self) -> bool:
+        """Whether a worker decides whether the session continues with its goal."""
+        is_held = self.state is not None and self.state.session.lease_worker is not None
+        return self.has_active_goal and is_held and self.transcript.turn_id is None
 
     @property
     def runs_here(self) -> bool:
@@ -124,6 +143,8 @@ class SessionWatcher:
         async for _ in self._engine.services.database.listen(session_id):
             before, self.state = self.state, await self._load_state(session_id)
             self.processes = len(await list_running(self._engine.services.database, self._engine.processes, session_id))
+            if before is not None and before.session.summary.goal == "active" and self.goal_state == "paused":
+                self.show(f"! The goal is paused. {RESUME}")
             if before is not None and before.session.lease_worker != self.state.session.lease_worker:
                 self._update_offer()  # a worker has taken or released the session
                 if self.state.session.lease_worker is None:
@@ -168,4 +189,5 @@ class SessionWatcher:
     def _update_offer(self) -> None:
         """Offer to resume an open turn that no worker runs."""
         session = None if self.state is None else self.state.session
-        self.is_offered = session is not None and session.summary.open_turn is not None and session.lease_worker is None
+        is_left = session is not None and session.summary.open_turn is not None and session.lease_worker is None
+        self.is_offered = is_left and not self.has_active_goal  # then it continues by itself

@@ -21,13 +21,14 @@ from holdfast.interop.serialization import dump
 from holdfast.interop.session_tree import TreeNode
 from holdfast.model.entry import Entry
 from holdfast.model.event import Source
+from holdfast.model.goal import Goal, describe_goal
 from holdfast.model.message import Message, Reasoning
 from holdfast.model.plan import PlanItem, checklist
 from holdfast.model.sanitize import visible
 from holdfast.model.session import Session, State, messages
 from holdfast.model.text import counted
 from holdfast.store.database import Transaction
-from holdfast.store.repos import delegations, log, plans, session_list
+from holdfast.store.repos import delegations, goals, log, plans, session_list
 
 if TYPE_CHECKING:
     pass
@@ -183,16 +184,18 @@ def _row(node: TreeNode) -> tuple[str, ...]:
 @context.json_option
 def show(*, ref: str, events: bool, as_json: bool) -> None:
     """Show a session after verifying its event count and hashes."""
-    session, entries, plan, children = context.read_one(ref, _read_shown)
+    session, entries, plan, children, goal = context.read_one(ref, _read_shown)
     if as_json:
         content = (
             {"events": [EventItem.from_entry(entry) for entry in entries]}
             if events
             else {"messages": [MessageItem.from_message(said) for said in messages(entries)]}
         )
-        described = SessionDetailResponse.describe(session, plan, children)
+        described = SessionDetailResponse.describe(session, plan, children, goal)
         return render.print_json(msgspec.structs.asdict(described) | content)
     _show_session(session, children)
+    if goal is not None:
+        render.print_text(visible(f"Goal: {goal.text}\nThe goal is {describe_goal(goal)}"))
     if plan:
         render.print_text(visible(checklist(plan)))
     for entry in entries if events else ():
@@ -202,8 +205,12 @@ def show(*, ref: str, events: bool, as_json: bool) -> None:
     return None
 
 
-def _read_shown(tx: Transaction, found: Session) -> tuple[Session, list[Entry], tuple[PlanItem, ...], list[str]]:
-    return found, log.read_complete(tx, found), plans.current(tx, found.id), delegations.list_child_ids(tx, found.id)
+def _read_shown(
+    tx: Transaction, found: Session
+) -> tuple[Session, list[Entry], tuple[PlanItem, ...], list[str], Goal | None]:
+    children = delegations.list_child_ids(tx, found.id)
+    goal = goals.get(tx, found.id) if found.summary.goal else None
+    return found, log.read_complete(tx, found), plans.current(tx, found.id), children, goal
 
 
 def _show_session(session: Session, children: Sequence[str]) -> None:

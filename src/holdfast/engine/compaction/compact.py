@@ -197,6 +197,7 @@ class _ContextBefore:
             refused_tokens=self._refused,
             reason=written.reason,
             plan=self._context.plan_at(found.upto_seq),
+            goal=self._context.goal,
         )
 
     def failed(self, reason: str, code: str, upto_seq: int = 0, usage: Usage = NO_USAGE) -> CompactionFailed:

@@ -85,6 +85,7 @@ def after(context: Context, planned: CompactionPlan, summary: str) -> list[Messa
         thinned_upto=planned.thinned_upto,
         thinned_to=planned.thinned_to,
         plan=context.plan_at(planned.upto_seq),
+        goal=context.goal,
     )
     return build_view(context.messages, event, planned.pinned, 0)
 

@@ -32,6 +32,9 @@ from holdfast.model.event import (
     Event,
     FilesRestored,
     Forked,
+    GoalChecked,
+    GoalEnded,
+    GoalSet,
     InputRefused,
     InstructionPart,
     InstructionsLoaded,
@@ -53,6 +56,7 @@ from holdfast.model.event import (
     TurnEnded,
     UserSaid,
 )
+from holdfast.model.goal import MOVING, OPEN, GoalState, next_state
 from holdfast.model.message import (
     File,
     Image,
@@ -98,6 +102,7 @@ NOTE_EVENTS = {
     *(ModelSaid, ToolEnded, Rewound, ProcessEnded, ProcessExpired, ProcessesReceived, Renewed),
     *(ContainerRestarted, ContainerLost, ContainerRemoved, ChildEnded),
     *(SessionOpened, Forked, Compacted, ModeChanged, FilesRestored),
+    *(GoalSet, GoalChecked, GoalEnded),
 }
 """Events that produce a note or for which a pending note waits."""
 
@@ -154,6 +159,8 @@ class Context:
         """The newest recorded event of each part of the instructions."""
         self.call_ids: set[str] = set()
         """Every call that the model made in this session."""
+        self._goal_text = ""
+        self._goal_state: GoalState = ""
         self.last_attempt: CompactionAttempt | None = None
         self.refused: str | None = None
         """The provider's message when it rejected the current context."""
@@ -204,6 +211,11 @@ class Context:
         return next((version.items for version in reversed(self._plans) if version.seq <= seq), ())
 
     @property
+    def goal(self) -> str:
+        """The text of the session's goal, unless it has ended."""
+        return self._goal_text if self._goal_state in OPEN else ""
+
+    @property
     def newest(self) -> int | None:
         """The index of the newest user message, if any."""
         return find_index(self._messages, self._user_seqs[-1]) if self._user_seqs else None
@@ -222,6 +234,9 @@ class Context:
             self._apply(entry, event)
             if self._dropped.upto and type(event) in EVENTS_WITH_REFERENCES:
                 self.is_incomplete = self.is_incomplete or self._lacks_message()
+        if type(event) in MOVING and (self._goal_state or type(event) is GoalSet):
+            self._goal_state = next_state(self._goal_state, event)
+            self._goal_text = event.text if isinstance(event, GoalSet) else self._goal_text
         if type(event) in NOTE_EVENTS:
             for note in self._notes.after(entry, self._messages[-1] if self._messages else None):
                 self._messages.append(note)

@@ -16,6 +16,9 @@ from holdfast.model.event import (
     ContainerRestarted,
     FilesRestored,
     Forked,
+    GoalChecked,
+    GoalEnded,
+    GoalSet,
     ModeChanged,
     ModelSaid,
     ProcessEnded,
@@ -69,6 +72,20 @@ def note_of(entry: Entry) -> str | None:
         case ChildEnded():
             end = describe_end(event.child_id, event.outcome, event.reason, event.text)
             return f"[{NOTE_PREFIX}: the task {event.title!r} that you delegated has ended. {end}]"
+        case GoalSet():
+            return (
+                f"[{NOTE_PREFIX}: the next message of the user is the goal of this session. After each of your turns a check "
+                "decides whether it is reached, and you are told to continue if it is not. Say clearly when it is reached, "
+                "with the result that shows it, or when you cannot go on without the user.]"
+            )
+        case GoalChecked(decision="continue"):
+            said = f"\nThe check of the last turn says: {event.reason}" if event.reason else ""
+            return (
+                f"[{NOTE_PREFIX}: the goal that the user set is not reached yet. Continue with it; do not only report what "
+                f"you would do.\nThe goal: {event.text}{said}]"
+            )
+        case GoalEnded(outcome="cleared"):
+            return f"[{NOTE_PREFIX}: the user has cleared the goal. Do not continue with it.]"
         case ContainerRestarted():
             return f"[{NOTE_PREFIX}: the container of the terminal was started again: {event.reason}.]"
         case ContainerLost():

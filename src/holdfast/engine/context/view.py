@@ -16,6 +16,7 @@ BEGIN = (
     "lost: recall(query=…) finds words in them, recall(from_seq=…, to_seq=…) reads them.]"
 )
 PLAN = "[Your plan at that point, as set with todo:]"
+GOAL = "[The goal of this session, as the user set it:]"
 PINNED = ", but for those above"
 END = "[End of the summary. Go on from here.]"
 
@@ -40,7 +41,8 @@ def summary_message(compacted: Compacted, at: int, *, pinned: bool) -> Message:
     """The message with the summary."""
     begin = BEGIN.format(first=1, last=compacted.upto_seq, pinned=PINNED if pinned else "")
     plan = [f"{PLAN}\n{checklist(compacted.plan)}"] if compacted.plan else []
-    text = "\n\n".join([begin, compacted.summary, *plan, END])
+    goal = [f"{GOAL}\n{compacted.goal}"] if compacted.goal else []
+    text = "\n\n".join([begin, compacted.summary, *goal, *plan, END])
     return Message(compacted.upto_seq, "user", (Text(text),), at)
 
 

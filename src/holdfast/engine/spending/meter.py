@@ -79,13 +79,17 @@ class Meter:
         self.limits = limits or SpendingLimits()
         self._find_price = find_price
 
-    async def reserve(self, session_id: str, request: ModelRequest) -> str:
+    async def reserve(self, session_id: str, request: ModelRequest, *, has_goal: bool = False) -> str:
         """Reserve what the request may cost; returns the id of the reservation, empty without limits.
+
+        `has_goal` tells whether the session has an active goal, which may have a limit, too.
 
         Waits while other calls hold what is left. Raises BudgetExceeded, or PriceUnknown for a model whose cost nobody knows.
         """
         price = self._find_price(request.model)
-        if not self.limits.are_set or (price is not None and price.is_free):
+        if not (self.limits.are_set or has_goal) or (price is not None and price.is_free):
+            return ""
+        if not self.limits.are_set and await self._services.database.read(budget.get_goal, session_id) is None:
             return ""
         estimate = None if price is None else self._estimate(request, price)
         services = self._services
@@ -119,7 +123,7 @@ class Meter:
         user = budget.find_user(tx, call.session_id) if call.session_id else ""
         call = msgspec.structs.replace(call, user=user, amount=self._known_amount(tx, call))
         raised = budget.get_raise(tx, call.session_id) if call.session_id else 0
-        for name, limit in self.limits.of(call, raised):
+        for name, limit in [*self.limits.of(call, raised), *_goal_limit(tx, call.session_id)]:
             spent = budget.get_spent(tx, name, call)
             decision = decide(limit, spent, call.amount)
             if decision == "stop":
@@ -159,32 +163,31 @@ class Meter:
             end = budget.lose if has_output else budget.release
             await run_to_completion(self._services.database.write(end, reservation))
 
-    def recording(self, ask: AskModel, session_id: str, purpose: str, turn_id: str = "") -> AskModel:
+    def recording(
+        self, ask: AskModel, session_id: str, purpose: str, turn_id: str = "", *, has_goal: bool = False
+    ) -> AskModel:
         """The same model for calls beside the conversation: each is checked before, and recorded in the session's log."""
 
         def metered(
             request: ModelRequest,
         ) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
-            return self._record(ask, request, session_id, purpose, turn_id)
+            called = ModelCalled(purpose=purpose, turn_id=turn_id)
+            return self._record(ask, request, session_id, called, has_goal=has_goal)
 
         return metered
 
     async def _record(
-        self, ask: AskModel, request: ModelRequest, session_id: str, purpose: str, turn_id: str
+        self, ask: AskModel, request: ModelRequest, session_id: str, called: ModelCalled, *, has_goal: bool
     ) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
-        reservation = await self.reserve(session_id, request)
+        reservation = await self.reserve(session_id, request, has_goal=has_goal)
         has_output, is_recorded = False, False
         try:
             async with aclosing(ask(request)) as items:  # type: ignore[type-var] # every provider's stream is an async generator
                 async for item in items:
                     has_output = True
                     if isinstance(item, ModelReply):
-                        called = ModelCalled(
-                            purpose=purpose,
-                            model=item.called or request.model,
-                            usage=item.usage,
-                            turn_id=turn_id,
-                            reservation=reservation,
+                        called = msgspec.structs.replace(
+                            called, model=item.called or request.model, usage=item.usage, reservation=reservation
                         )
                         await self._commit(session_id, called)
                         is_recorded = True
@@ -205,6 +208,12 @@ class Meter:
         await run_to_completion(self._services.database.write(work))
 
 
+def _goal_limit(tx: Transaction, session_id: str) -> list[tuple[LimitName, int]]:
+    """What the session may cost while it works towards its goal, if that has a limit."""
+    goal = budget.get_goal(tx, session_id) if session_id else None
+    return [] if goal is None else [("goal", goal.cost_before + (goal.max_cost or 0))]
+
+
 def _refusal(name: LimitName, limit: int, spent: int, call: PlannedCall) -> str:
     """Which limit, how much, and when it ends."""
     midnight = "00:00 UTC"
@@ -212,6 +221,8 @@ def _refusal(name: LimitName, limit: int, spent: int, call: PlannedCall) -> str:
     match name:
         case "session":
             return f"the budget of this session is used up: {facts}. /cost raise AMOUNT raises it for this session"
+        case "goal":
+            return f"the budget of this goal is used up: the session has cost {format_money(spent)}. /goal resume allows as much again"
         case "user":
             who = f"user {call.user}" if call.user else "the local user"
             return f"the budget of {who} for {call.day} is used up: {facts}. It starts again at {midnight}"

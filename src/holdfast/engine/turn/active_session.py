@@ -117,7 +117,15 @@ class ActiveSession(msgspec.Struct, eq=False):
         chunks = ChunkStore(get, put, self.pause.is_set)
         turn_id, mode = self.turn.id or "", self.session.summary.mode
         metered = (
-            None if meter is None else partial(meter.recording, session_id=self.id, purpose="summary", turn_id=turn_id)
+            None
+            if meter is None
+            else partial(
+                meter.recording,
+                session_id=self.id,
+                purpose="summary",
+                turn_id=turn_id,
+                has_goal=self.session.summary.goal == "active",
+            )
         )
         return SessionToCompact(self.context, turn_id, chunks, self.end_preparation, mode, metered)
 
@@ -325,14 +333,28 @@ class ActiveSession(msgspec.Struct, eq=False):
             self.queued = [item for item in self.queued if item.mode != "steer"]
             self._apply(added)
 
-    async def end_turn(self, events: Sequence[Event], *also: Callable[[Transaction], object]) -> bool:
+    async def end_turn(
+        self,
+        events: Sequence[Event],
+        *also: Callable[[Transaction], object],
+        then: Input | None = None,
+        check: Callable[[Transaction], object] | None = None,
+    ) -> bool:
         """Commit the end of the turn and, in the same transaction, begin the next queued one or release the lease.
 
-        True if another turn has begun. A cancellation takes effect only after the write has completed.
+        Without queued input, the turn of `then` begins; otherwise the events before it come before the queued input. If
+        `check` raises, nothing is written. True if another turn has begun. A cancellation takes effect only after the
+        write has completed.
         """
-        return await run_to_completion(self._end_turn(events, also))
+        return await run_to_completion(self._end_turn(events, also, then, check))
 
-    async def _end_turn(self, events: Sequence[Event], also: Sequence[Callable[[Transaction], object]]) -> bool:
+    async def _end_turn(
+        self,
+        events: Sequence[Event],
+        also: Sequence[Callable[[Transaction], object]],
+        then: Input | None,
+        check: Callable[[Transaction], object] | None,
+    ) -> bool:
         async with self._order:
             at = self.services.clock.now()
             leaves = self.pause.is_set() or self.turn.id in self.last
@@ -340,6 +362,8 @@ class ActiveSession(msgspec.Struct, eq=False):
 
             def work(tx: Transaction) -> tuple[Session, list[Entry], bool]:
                 found = log.lock_at_turn_end(tx, self.lease)
+                if check is not None:
+                    check(tx)
                 session = log.extend(tx, found.session, events, at=at)
                 for more_work in also:
                     more_work(tx)
@@ -357,6 +381,8 @@ class ActiveSession(msgspec.Struct, eq=False):
                     if found.has_questions:
                         approvals.withdraw(tx, self.id, at=at)
                 following = input_queue.end_turn(tx, self.id, take=not leaves) if found.has_input else None
+                if then is not None:
+                    following = self._following(tx, following, then, leaves=leaves, at=at)
                 written = list(events)
                 if following is not None:
                     awaited = turn_lookup.find_awaited_calls(tx, session, self._end_of_log(session, events, at))
@@ -373,6 +399,15 @@ class ActiveSession(msgspec.Struct, eq=False):
             self.stop.clear()
             self._apply(added)
             return more
+
+    def _following(self, tx: Transaction, queued: Input | None, then: Input, *, leaves: bool, at: int) -> Input | None:
+        """The input that begins the next turn: queued input first, with the events that come before `then`."""
+        if queued is not None:
+            return msgspec.structs.replace(queued, before=(*then.before, *queued.before))
+        if leaves:
+            input_queue.put(tx, self.id, then, at=at)
+            return None
+        return then
 
     def _end_inherited(self, tx: Transaction, session: Session, at: int) -> Session:
         """End a session whose owner is gone, unless it has a new one, or a channel that can bring more input."""

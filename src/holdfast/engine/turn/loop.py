@@ -29,10 +29,11 @@ from holdfast.engine.turn.next_step import (
 from holdfast.engine.turn.request import RequestFrame, build_frame
 from holdfast.engine.turn.session_cache import complete_context
 from holdfast.engine.turn.tool_call import ToolCallSettings, run_calls
+from holdfast.model import goal
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, TurnEnded, TurnOutcome
 from holdfast.model.instructions import SKILL_TOOL, LoadInstructions
-from holdfast.model.provider import ToolSpec
+from holdfast.model.provider import AskModel, ToolSpec
 from holdfast.model.turn import TOO_MANY, close, close_call, half_said, may_call_tools
 from holdfast.tasks import LateHelper
 
@@ -40,6 +41,16 @@ FIRST_READ_SECONDS = 1.0
 """How long a step runs before the input queue is read although there was no notification."""
 INTERRUPTED = "the turn was interrupted"
 """The reason of a turn that a person interrupted."""
+
+
+class GoalCheckSettings(msgspec.Struct, frozen=True):
+    """How goals are checked."""
+
+    model: str
+    """As `provider:name`."""
+    ask: AskModel
+    attempts: int
+    """How many checks in a row may fail before the goal is paused."""
 
 
 class TurnSettings(msgspec.Struct, frozen=True):
@@ -55,6 +66,8 @@ class TurnSettings(msgspec.Struct, frozen=True):
     """How many tokens the model calls of a turn may take; 0 for any number."""
     instructions: LoadInstructions | None = None
     """Loads the project rules and the other recorded parts of the system text; without it there are none."""
+    goal_check: GoalCheckSettings | None = None
+    """Without it the session's goals are not checked here."""
 
     def repeatable(self, name: str) -> bool:
         try:
@@ -82,7 +95,7 @@ async def run_turns(active: ActiveSession, settings: TurnSettings) -> bool:
         elif active.pause.is_set():
             return False
         elif active.stop.is_set():
-            await active.end_turn(closing(active, "interrupted", INTERRUPTED))
+            await active.end_turn(closing(active, "interrupted", INTERRUPTED, goal.INTERRUPTED))
         elif active.services.clock.monotonic() > deadline:
             reason = f"the turn took longer than {settings.turn_seconds:.0f} s, which is the limit"
             await active.end_turn(closing(active, "failed", reason, "turn_timeout"))

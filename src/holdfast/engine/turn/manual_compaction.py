@@ -10,6 +10,7 @@ from holdfast.engine.turn.loop import TurnSettings, unless_stopped, update_frame
 from holdfast.model.errors import Conflict, Invalid, Unavailable
 from holdfast.model.event import CompactionUndone, Event
 from holdfast.store.database import Transaction
+from holdfast.store.repos.input_queue import Input
 
 
 class ManualCommit(msgspec.Struct, frozen=True):
@@ -17,6 +18,10 @@ class ManualCommit(msgspec.Struct, frozen=True):
 
     events: Sequence[Event]
     also: tuple[Callable[[Transaction], object], ...] = ()
+    then: Input | None = None
+    """Begins a turn unless input is queued; of queued input, its first events become the first."""
+    check: Callable[[Transaction], object] | None = None
+    """If it raises, nothing is committed."""
 
 
 Do = Callable[[ActiveSession, TurnSettings], Awaitable[ManualCommit]]

@@ -101,7 +101,10 @@ async def call_model(active: ActiveSession, settings: ModelCallSettings, request
 
 
 async def _reserve(active: ActiveSession, settings: ModelCallSettings, request: ModelRequest) -> str:
-    return "" if settings.meter is None or not settings.has_limits else await settings.meter.reserve(active.id, request)
+    has_goal = active.session.summary.goal == "active"
+    if settings.meter is None or not (settings.has_limits or has_goal):
+        return ""
+    return await settings.meter.reserve(active.id, request, has_goal=has_goal)
 
 
 def _settlement(

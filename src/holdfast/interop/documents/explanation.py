@@ -89,6 +89,8 @@ class WhyResponse(Document, frozen=True):
     terminal: str
     delegation: list[str]
     """The task that was delegated to the session, and its sub-agents."""
+    goal: list[str]
+    """The session's newest goal, and its state."""
 
     @classmethod
     def from_explanation(cls, found: Explanation) -> Self:
@@ -106,4 +108,5 @@ class WhyResponse(Document, frozen=True):
             reset=found.reset,
             terminal=found.terminal,
             delegation=found.delegation,
+            goal=found.goal,
         )

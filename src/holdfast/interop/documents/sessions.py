@@ -7,10 +7,12 @@ import msgspec
 
 from holdfast.interop.serialization import Document, Json, format_time
 from holdfast.model.entry import Entry
-from holdfast.model.event import Source
+from holdfast.model.event import GoalDecision, Source
+from holdfast.model.goal import Goal, GoalState
 from holdfast.model.message import Message, Reasoning, Text, ToolCall, ToolResult, text_of
 from holdfast.model.mode import Mode
 from holdfast.model.plan import PlanItem, StepStatus
+from holdfast.model.price import to_dollars
 from holdfast.model.session import Session, State
 from holdfast.model.times import iso
 
@@ -22,6 +24,43 @@ if TYPE_CHECKING:
 class PlanItemResponse(Document, frozen=True):
     content: str
     status: StepStatus
+
+
+class GoalItem(Document, frozen=True):
+    """The goal of a session."""
+
+    id: str
+    text: str
+    state: GoalState
+    reason: str
+    """Why it is in its state; while it is active, what the newest check said."""
+    by: str
+    set_at: str
+    changed_at: str
+    deadline_at: str
+    turns: int
+    """Turns since it was set or last resumed."""
+    max_turns: int
+    max_cost: float | None
+    decision: GoalDecision | None
+    """The result of the newest check."""
+
+    @classmethod
+    def from_goal(cls, goal: Goal) -> Self:
+        return cls(
+            id=goal.id,
+            text=goal.text,
+            state=goal.state,
+            reason=goal.reason,
+            by=goal.by,
+            set_at=iso(goal.set_at),
+            changed_at=iso(goal.changed_at),
+            deadline_at=iso(goal.deadline_at),
+            turns=goal.turns,
+            max_turns=goal.max_turns,
+            max_cost=None if goal.max_cost is None else to_dollars(goal.max_cost),
+            decision=goal.decision,
+        )
 
 
 class SessionResponse(Document, frozen=True):
@@ -54,6 +93,8 @@ class SessionResponse(Document, frozen=True):
     """For a child session: its parent, which is also its `parent_id`; null for a fork."""
     children: list[str]
     """The child sessions that it has delegated tasks to, oldest first."""
+    goal_state: GoalState
+    """The state of its newest goal; empty if it never had one."""
 
     @classmethod
     def from_session(cls, session: Session, children: Sequence[str] = ()) -> Self:
@@ -86,18 +127,26 @@ class SessionResponse(Document, frozen=True):
             mode=summary.mode,
             delegated_by=session.delegated_by,
             children=list(children),
+            goal_state=summary.goal,
         )
 
 
 class SessionDetailResponse(SessionResponse, frozen=True, kw_only=True):
-    """One session, with its current plan."""
+    """One session, with its current plan and its newest goal."""
 
     plan: list[PlanItemResponse]
+    goal: GoalItem | None
 
     @classmethod
-    def describe(cls, session: Session, plan: Sequence[PlanItem], children: Sequence[str]) -> Self:
+    def describe(
+        cls, session: Session, plan: Sequence[PlanItem], children: Sequence[str], goal: Goal | None = None
+    ) -> Self:
         steps = [PlanItemResponse(item.content, item.status) for item in plan]
-        return cls(**msgspec.structs.asdict(SessionResponse.from_session(session, children)), plan=steps)
+        return cls(
+            **msgspec.structs.asdict(SessionResponse.from_session(session, children)),
+            plan=steps,
+            goal=None if goal is None else GoalItem.from_goal(goal),
+        )
 
 
 class SessionListResponse(Document, frozen=True):

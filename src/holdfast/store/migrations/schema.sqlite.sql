@@ -65,6 +65,7 @@ CREATE TABLE session (
   active_at INTEGER NOT NULL DEFAULT 0,
   asking INTEGER NOT NULL DEFAULT 0,
   mode TEXT NOT NULL DEFAULT 'edits',
+  goal TEXT NOT NULL DEFAULT '',
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT, WITHOUT ROWID;
 
@@ -607,3 +608,16 @@ CREATE TABLE share (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX share_session ON share (session_id, created_at);
+
+-- The newest goal of each session that ever had one, as folded from its log.
+CREATE TABLE goal (
+  session_id TEXT NOT NULL PRIMARY KEY REFERENCES session (id),
+  state TEXT NOT NULL,
+  due INTEGER NOT NULL,
+  deadline_at INTEGER NOT NULL,
+  worker_id TEXT NOT NULL,
+  body TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX goal_open ON goal (deadline_at) WHERE state IN ('active', 'paused');
+CREATE INDEX goal_active ON goal (session_id) WHERE state = 'active';

@@ -2,12 +2,27 @@
 
 from typing import cast
 
-from holdfast.model.container import Container
+import msgspec
+
 from holdfast.model.event import ContainerCreated, ContainerLost, ContainerRemoved, ContainerRestarted
 from holdfast.store.database import Row, Transaction
 from holdfast.store.repos import log
 
-FIELDS = ("id", "session_id", "name", "image", "engine", "settings_hash", "host", "created_at")
+
+class Container(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    """The engine's id."""
+    session_id: str
+    name: str
+    image: str
+    engine: str
+    settings_hash: str
+    """The hash of the settings it was created with. A session whose settings changed gets another container."""
+    host: str
+    created_at: int
+
+
+FIELDS = Container.__struct_fields__
 
 
 def add(tx: Transaction, container: Container) -> None:

@@ -11,14 +11,14 @@ from holdfast.model.errors import Corrupt, Invalid, LeaseLost, NotFound
 from holdfast.model.event import ANNOTATIONS, KIND_OF, Event
 from holdfast.model.session import CHILD, Session, SessionSummary, fold
 from holdfast.store.database import Row, Transaction, Value
-from holdfast.store.repos import delegations
+from holdfast.store.repos import delegations, goals
 from holdfast.store.repos.leases import Lease, make_busy_error
 
 TO_THE_END = 2**62
 SUMMARY_FROM = 5
 """The columns from this one on are the summary, in the order of its fields. The last fields come after the owner, because
 later migrations added them."""
-LATER_FIELDS = 3
+LATER_FIELDS = 4
 INDEXED = (
     "title",
     "open_turn",
@@ -34,6 +34,7 @@ INDEXED = (
     "created_at",
     "side_of",
     "mode",
+    "goal",
 )
 """Fields that rarely change; an append that does not change them does not write their columns and indexes."""
 COUNTS = tuple(name for name in SessionSummary.__struct_fields__ if name not in INDEXED)
@@ -161,6 +162,8 @@ def extend(tx: Transaction, session: Session, events: Sequence[Event], *, at: in
     if summary.source == CHILD or not delegations.PARENT_EVENTS.isdisjoint(map(type, events)):
         for other, note in delegations.after_append(tx, session.id, summary, events, at=at):
             annotate(tx, other, note, at=at)
+    if before.goal or summary.goal:
+        goals.after_append(tx, session.id, events, at=at)
     return msgspec.structs.replace(session, seq=seq, hash=hash_, summary=summary)
 
 

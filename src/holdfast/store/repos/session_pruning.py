@@ -20,6 +20,7 @@ DELETE_QUERIES = (
     "session_pruning.erase_delegations",
     "session_pruning.erase_file_changes",
     "session_pruning.erase_file_images",
+    "session_pruning.erase_goal",
     "session_pruning.erase_reset_hold",
     "session_pruning.erase_history",
     "session_pruning.erase_outbox",

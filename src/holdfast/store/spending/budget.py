@@ -8,13 +8,15 @@ from typing import Literal, cast
 
 import msgspec
 
+from holdfast.model.entry import loads
 from holdfast.model.event import BudgetRaised
+from holdfast.model.goal import Goal
 from holdfast.model.price import to_nano
 from holdfast.store.database import Row, Transaction, Value
 from holdfast.store.repos import log
 from holdfast.store.spending import usage
 
-LimitName = Literal["session", "user", "day"]
+LimitName = Literal["session", "goal", "user", "day"]
 TOPIC = "budget"
 """Notified when a reservation ends, because a call may wait for that."""
 
@@ -62,15 +64,27 @@ class PriceRecord(msgspec.Struct, frozen=True):
 def get_spent(tx: Transaction, limit: LimitName, call: PlannedCall) -> Spent:
     """What was spent of the limit that applies to the call. Sum up the log first."""
     match limit:
-        case "session":
-            scope: dict[str, Value] = {"of": call.session_id}
-            return _spent(tx.one("budget.sum_session", **scope), tx.one("budget.cost_of_session", **scope))
+        case "session" | "goal":
+            return get_session_cost(tx, call.session_id)
         case "user":
-            scope = {"day": call.day, "sender": call.user}
+            scope: dict[str, Value] = {"day": call.day, "sender": call.user}
             return _spent(tx.one("budget.sum_sender", **scope), tx.one("budget.cost_of_sender", **scope))
         case "day":
             scope = {"day": call.day}
             return _spent(tx.one("budget.sum_day", **scope), tx.one("budget.cost_of_day", **scope))
+
+
+def get_session_cost(tx: Transaction, session_id: str) -> Spent:
+    """What the session has cost, on all days. Sum up the log first."""
+    scope: dict[str, Value] = {"of": session_id}
+    return _spent(tx.one("budget.sum_session", **scope), tx.one("budget.cost_of_session", **scope))
+
+
+def get_goal(tx: Transaction, session_id: str) -> Goal | None:
+    """The session's active goal that has a limit of cost."""
+    row = tx.one("budget.get_goal", of=session_id)
+    goal = None if row is None else loads(cast("str", row[0]), Goal)
+    return goal if goal is not None and goal.max_cost is not None else None
 
 
 def _spent(row: Row | None, summed: Row | None) -> Spent:

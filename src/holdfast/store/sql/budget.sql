@@ -74,3 +74,6 @@ SELECT amount FROM budget_raise WHERE session_id = :of;
 -- name: raise_limit
 INSERT INTO budget_raise (session_id, amount) VALUES (:of, :amount)
 ON CONFLICT (session_id) DO UPDATE SET amount = budget_raise.amount + excluded.amount;
+
+-- name: get_goal
+SELECT body FROM goal WHERE session_id = :of AND state = 'active';

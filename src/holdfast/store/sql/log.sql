@@ -43,7 +43,8 @@ UPDATE session SET
   epoch = :epoch, message_count = :message_count, turn_count = :turn_count,
   tokens_in = :tokens_in, tokens_out = :tokens_out, parent_id = :parent_id, side_of = :side_of,
   preview = :preview, pinned = :pinned, trashed_at = :trashed_at, open_turn = :open_turn, quarantined = :quarantined,
-  active_at = :active_at, asking = :asking, mode = :mode
+  active_at = :active_at, asking = :asking, mode = :mode,
+  goal = :goal
 WHERE id = :session;
 
 -- name: list_range

@@ -67,6 +67,9 @@ DELETE FROM container WHERE session_id = :id;
 -- name: erase_delegations
 DELETE FROM delegation WHERE child_id = :id OR parent_id = :id;
 
+-- name: erase_goal
+DELETE FROM goal WHERE session_id = :id;
+
 -- name: erase_reset_hold
 DELETE FROM reset_hold WHERE session_id = :id;
 

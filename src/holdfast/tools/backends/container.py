@@ -26,7 +26,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from holdfast.model.container import Container
 from holdfast.model.errors import Invalid, NotFound, Unavailable
 from holdfast.model.process_identity import Identity
 from holdfast.model.times import Clock
@@ -35,6 +34,7 @@ from holdfast.settings import ContainerSettings
 from holdfast.store import durable_file
 from holdfast.store.database import Database, Transaction
 from holdfast.store.repos import containers, meta, sessions
+from holdfast.store.repos.containers import Container
 from holdfast.tools.backends import relay
 from holdfast.tools.backends.container_engine import (
     KEEP_ALIVE,

@@ -85,6 +85,7 @@ def _choices(kind: str, typed: str) -> Iterator[Completion]:
     offered = {
         "busy": BUSY_MODES,
         "mode": MODES,
+        "goal": ("pause", "resume", "clear"),
         "queue": tuple(ACTIONS),
         "export": FORMATS,
         "command": tuple(command.name for command in COMMANDS),

@@ -7,6 +7,7 @@ from holdfast.cli.chat.session_state import ChatState
 from holdfast.clock import format_local_time
 from holdfast.model.entry import Entry
 from holdfast.model.event import ModelSaid, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.goal import describe_goal
 from holdfast.model.sanitize import one_line
 from holdfast.model.session import Session, messages, standing
 from holdfast.model.text import counted
@@ -36,6 +37,8 @@ def session_header(session: Session, state: ChatState, worker_id: str) -> str:
     count = session.summary.message_count
     title = f" “{one_line(session.summary.title)}”" if session.summary.title else ""
     lines = [f"Session {session.id}{title}: {counted(count, 'message')}, verified (hash {session.hash[:12]}…)"]
+    if state.goal is not None:
+        lines += [f"Goal: {one_line(state.goal.text)}", f"The goal is {describe_goal(state.goal)}"]
     owner = state.owner
     if owner is not None and owner.id != worker_id:
         where = f"{owner.whereabouts}, since {format_local_time(owner.started_at)}"

@@ -19,6 +19,7 @@ MIN_SHARE = 0.005
 PRIORITY = (
     "model",
     "mode",
+    "goal",
     "keys",
     "processes",
     "context",
@@ -62,6 +63,8 @@ class StatusFacts(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     mode: str = ""
     """The permission mode of the session."""
+    goal: str = ""
+    """The state of the session's goal, if it has not ended."""
     directory: str = ""
     branch: str = ""
     share: float = 0.0
@@ -97,6 +100,7 @@ def _pieces(facts: StatusFacts) -> dict[str, str]:
         "keys": facts.keys,
         "model": fit_end(one_line(facts.model), MODEL_SHOWN),
         "mode": facts.mode,
+        "goal": f"goal {facts.goal}" if facts.goal else "",
         "directory": fit_end(one_line(facts.directory), DIRECTORY_SHOWN),
         "branch": fit(one_line(facts.branch), BRANCH_SHOWN),
         "context": f"context {facts.share:.0%}" if facts.share >= MIN_SHARE else "",

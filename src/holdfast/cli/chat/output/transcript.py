@@ -12,6 +12,7 @@ from holdfast.cli.chat.output.text_fit import call_line, fit, shorten
 from holdfast.cli.chat.prompts import BY
 from holdfast.cli.progress import FRAMES
 from holdfast.cli.turn_output import instruction_notes, recovery_note
+from holdfast.engine.goals.notice import event_notice
 from holdfast.engine.liveness.handover_question import asked_by
 from holdfast.engine.streaming.bus import LiveText, StreamItem, TurnBroke
 from holdfast.engine.turn.loop import INTERRUPTED
@@ -305,4 +306,4 @@ def describe_notice(event: Event) -> str | None:
         case Reopened():
             return "[session reopened]"
         case _:
-            return None
+            return event_notice(event)

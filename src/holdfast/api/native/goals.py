@@ -1,0 +1,57 @@
+"""The goal of a session: read, set, pause, resume and clear it."""
+
+from holdfast.api.errors import ApiError
+from holdfast.api.native import request_models
+from holdfast.api.native.endpoint import EndpointCall, EndpointReply, load_session
+from holdfast.api.native.response_models import GoalResponse
+from holdfast.engine.goals.actions import GoalChanges, first_message
+from holdfast.engine.submission import NewMessage
+from holdfast.interop.documents.sessions import GoalItem
+
+BY = "the API"
+
+
+async def get(call: EndpointCall) -> GoalResponse:
+    """Get the newest goal of the session, also one that has ended."""
+    session = await load_session(call)
+    return await _describe(call, session.id)
+
+
+async def put(call: EndpointCall) -> EndpointReply:
+    """Set the goal and start working on it; the same goal again changes nothing while it is active."""
+    body: request_models.GoalRequest = call.body
+    session, engine = await load_session(call, trashed=False), call.context.engine
+    current = await engine.goals.get(session.id)
+    if current is not None and current.state == "active" and current.text == body.text.strip():
+        return EndpointReply(await _describe(call, session.id), 200, {})
+    changes = GoalChanges(max_turns=body.max_turns, max_hours=body.max_hours, max_cost=body.max_cost)
+    planned = await engine.goals.plan(session.id, body.text, by=BY, changes=changes)
+    message = NewMessage(session.id, first_message(planned), goal=planned)
+    admission = (await engine.submit(message)).admission
+    location = {"location": f"/v1/sessions/{session.id}/turns/{admission.turn_id}"}
+    reply = await _describe(call, session.id, turn_id=admission.turn_id, queued=not admission.began)
+    return EndpointReply(reply, 202, location)
+
+
+async def patch(call: EndpointCall) -> GoalResponse:
+    """Pause the goal, or resume a paused one. A turn that runs goes on."""
+    body: request_models.ChangeGoalRequest = call.body
+    session, goals = await load_session(call, trashed=False), call.context.engine.goals
+    await (goals.pause(session.id, by=BY) if body.state == "paused" else goals.resume(session.id, by=BY))
+    return await _describe(call, session.id)
+
+
+async def delete(call: EndpointCall) -> GoalResponse:
+    """Clear the goal: the session does not continue with it. A turn that runs goes on."""
+    session = await load_session(call, trashed=False)
+    await call.context.engine.goals.clear(session.id, by=BY)
+    return await _describe(call, session.id)
+
+
+async def _describe(
+    call: EndpointCall, session_id: str, *, turn_id: str | None = None, queued: bool = False
+) -> GoalResponse:
+    goal = await call.context.engine.goals.get(session_id)
+    if goal is None and turn_id is None:
+        raise ApiError(404, "goal_not_found", f"session {session_id} has no goal; PUT sets one")
+    return GoalResponse(session_id, None if goal is None else GoalItem.from_goal(goal), turn_id, queued)
