@@ -5,8 +5,8 @@ from typing import cast
 
 from holdfast.model.approval import ApprovalRule, Match
 from holdfast.model.errors import Conflict, NotFound
+from holdfast.store import id_prefix
 from holdfast.store.database import Row, Transaction
-from holdfast.store.repos import id_prefix
 
 RULE = "rule-"
 """Prefix of rule ids."""

@@ -11,8 +11,9 @@ from holdfast.model.errors import Conflict, Invalid, NotFound
 from holdfast.model.event import ApprovalAnswered
 from holdfast.model.form import complete_answer
 from holdfast.model.ids import derive
+from holdfast.store import id_prefix
 from holdfast.store.database import Row, Transaction
-from holdfast.store.repos import approval_rules, id_prefix, log
+from holdfast.store.repos import approval_rules, log
 
 QUESTION = "q-"
 """Prefix of question ids."""

@@ -9,8 +9,9 @@ from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import ProcessEnded, ProcessesLeft, ProcessesReceived, ProcessExpired, ProcessStarted
 from holdfast.model.ids import PROCESS, SHORTEST_PREFIX
 from holdfast.model.process import Process, Track
+from holdfast.store import id_prefix
 from holdfast.store.database import Row, Transaction
-from holdfast.store.repos import id_prefix, log
+from holdfast.store.repos import log
 
 TRACK = 12
 """The column of the track."""

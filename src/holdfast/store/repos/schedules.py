@@ -12,7 +12,6 @@ import msgspec
 from holdfast.model.errors import NotFound
 from holdfast.model.times import MINUTE
 from holdfast.store.database import Transaction
-from holdfast.store.repos import id_prefix
 
 PREFIX = "cron-"
 Missed = Literal["run", "skip"]

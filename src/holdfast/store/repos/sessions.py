@@ -28,8 +28,9 @@ from holdfast.model.ids import SESSION, SHORTEST_PREFIX
 from holdfast.model.mode import Mode
 from holdfast.model.session import Session, as_message, title_line
 from holdfast.model.turn import closing_events, half_said
+from holdfast.store import id_prefix
 from holdfast.store.database import Transaction
-from holdfast.store.repos import aliases, delegations, id_prefix, leases, log
+from holdfast.store.repos import aliases, delegations, leases, log
 from holdfast.store.repos.leases import Lease
 
 

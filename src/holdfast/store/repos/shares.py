@@ -8,8 +8,8 @@ import msgspec
 from holdfast.model.entry import decode
 from holdfast.model.errors import Conflict, NotFound
 from holdfast.model.event import Rewound
+from holdfast.store import id_prefix
 from holdfast.store.database import Row, Transaction
-from holdfast.store.repos import id_prefix
 
 SHARE = "share-"
 """Prefix of the ids of links."""
