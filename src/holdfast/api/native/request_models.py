@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.interop.documents.search import SearchOrder, SearchRole
 from holdfast.engine.goals.actions import MOST_HOURS, MOST_TURNS
+from holdfast.interop.documents.search import SearchOrder, SearchRole
 from holdfast.model.approval import Match, Scope
 from holdfast.model.event import Source
 from holdfast.model.goal import TEXT_LENGTH

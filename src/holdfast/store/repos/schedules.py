@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.model.errors import NotFound
 from holdfast.model.times import MINUTE
+from holdfast.store import id_prefix
 from holdfast.store.database import Transaction
 
 PREFIX = "cron-"
