@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
+from sqlite3 import OperationalError
 from typing import Any, Protocol
 
 import msgspec
@@ -26,6 +27,8 @@ class Framework(msgspec.Struct, frozen=True):
     appends: int = 1
     """The share of the usual number of appends: one of so many."""
     bytes_goal: float = 1.5
+    steps: int = 0
+    """Appends before the bytes are measured; without them, they are measured after the long session is filled."""
 
 
 class OpenAiLayer:
@@ -73,7 +76,12 @@ class AdkLayer:
         from google.genai import types
 
         content = types.Content(role="model", parts=[types.Part(text=texts.text(number))])
-        await self._service.append_event(await self._get(session), Event(author="agent", content=content))
+        while True:
+            try:
+                await self._service.append_event(await self._get(session), Event(author="agent", content=content))
+            except OperationalError:  # ADK's service: "database is locked", after five seconds
+                continue
+            return
 
     async def fill(self, session: str, count: int) -> None:
         for number in range(count):
