@@ -163,6 +163,24 @@ async def _put(active: ActiveSession, asked: ProposedCall, *, again: bool) -> No
     await active.commit(events, put)
 
 
+async def put_question(active: ActiveSession, place: tuple[str, str, str], proposal: Proposal) -> None:
+    """Commit a question that is not about a call's start, and send it to where the turn came from."""
+    _, turn_id, call_id = place
+    at, known = active.services.clock.now(), tuple(active.entries)
+    question_id = approvals.derive_id(*place, at=at)
+    more = f"'holdfast questions show {question_id}' or /questions show {question_id} shows all"
+    question = describe(proposal, active.id, max_lines=QUESTION_LINES, more=more)
+    event = ApprovalAsked(
+        turn_id=turn_id, call_id=call_id, question=question, question_id=question_id, proposal=proposal
+    )
+
+    def put(tx: Transaction) -> None:
+        approvals.ask(tx, *place, question, at=at, proposal=proposal)
+        outbound.ask(tx, active.id, known, event, at=at)
+
+    await active.commit([event], put)
+
+
 async def wait(
     active: ActiveSession,
     place: tuple[str, str, str],

@@ -7,10 +7,10 @@ worker that continues the turn finds the same question, open or answered, and on
 from holdfast.engine.spending.meter import Meter
 from holdfast.engine.turn import approval
 from holdfast.engine.turn.active_session import ActiveSession
-from holdfast.model.approval import Proposal, describe
+from holdfast.model.approval import Proposal
 from holdfast.model.delegation import delegation_of
 from holdfast.model.errors import BudgetExceeded
-from holdfast.model.event import ApprovalAsked, BudgetRaised
+from holdfast.model.event import BudgetRaised
 from holdfast.model.price import NANO, format_money
 from holdfast.store.database import Transaction
 from holdfast.store.repos import approvals
@@ -46,17 +46,13 @@ async def may_continue(active: ActiveSession, meter: Meter, exceeded: BudgetExce
 
 async def _put(active: ActiveSession, place: tuple[str, str, str], message: str) -> None:
     """Commit the question; a child's is shown where the user of its parent is."""
-    _, turn_id, name = place
-    at, link = active.services.clock.now(), delegation_of(active.session, active.opened)
+    link = delegation_of(active.session, active.opened)
     proposal = Proposal(
         tool="holdfast",
         kind="elicitation",
         message=message,
-        requester=approval.requester_of(active, turn_id),
+        requester=approval.requester_of(active, place[1]),
         parent_id=link.parent_id,
         root_id=link.root_id,
     )
-    question = describe(proposal, active.id)
-    question_id = approvals.derive_id(*place, at=at)
-    asked = ApprovalAsked(turn_id=turn_id, call_id=name, question=question, question_id=question_id, proposal=proposal)
-    await active.commit([asked], lambda tx: approvals.ask(tx, *place, question, at=at, proposal=proposal))
+    await approval.put_question(active, place, proposal)

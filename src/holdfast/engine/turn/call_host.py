@@ -11,7 +11,6 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.engine import outbound
 from holdfast.engine.file_rewind import find_start
 from holdfast.engine.spending.meter import Meter
 from holdfast.engine.streaming.bus import LiveText
@@ -19,10 +18,10 @@ from holdfast.engine.turn import approval
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.delegate_call import DelegationSettings, delegate
 from holdfast.engine.turn.memory_call import MemorySettings, find_facts, remember
-from holdfast.model.approval import Proposal, describe
+from holdfast.model.approval import Proposal
 from holdfast.model.delegation import DelegationRecord, DelegationRequest, delegation_of
 from holdfast.model.errors import BadReply, Invalid, Unreachable
-from holdfast.model.event import ApprovalAsked, ToolCheckpointed
+from holdfast.model.event import ToolCheckpointed
 from holdfast.model.file_change import NewFileChange
 from holdfast.model.memory.fact import Fact, FactRequest
 from holdfast.model.message import ToolCall, text_of
@@ -145,9 +144,7 @@ class SessionHost:
         return self._active.stop.is_set()
 
     async def _put(self, place: tuple[str, str, str], asked: CallQuestion) -> None:
-        """Commit the question, and send it to where the turn came from."""
-        active, at = self._active, self._active.services.clock.now()
-        known = tuple(active.entries)
+        active = self._active
         link = delegation_of(active.session, active.opened)
         proposal = Proposal(
             tool=self._call.name,
@@ -159,18 +156,7 @@ class SessionHost:
             parent_id=link.parent_id,
             root_id=link.root_id,
         )
-        question_id = approvals.derive_id(*place, at=at)
-        more = f"'holdfast questions show {question_id}' or /questions show {question_id} shows all"
-        question = describe(proposal, active.id, max_lines=approval.QUESTION_LINES, more=more)
-        event = ApprovalAsked(
-            turn_id=self._turn_id, call_id=place[2], question=question, question_id=question_id, proposal=proposal
-        )
-
-        def put(tx: Transaction) -> None:
-            approvals.ask(tx, *place, question, at=at, proposal=proposal)
-            outbound.ask(tx, active.id, known, event, at=at)
-
-        await active.commit([event], put)
+        await approval.put_question(active, place, proposal)
 
 
 def _shown(request: CompletionRequest) -> str:
