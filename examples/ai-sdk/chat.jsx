@@ -87,7 +87,7 @@ function Part({ part, answer }) {
   }
   return (
     <details>
-      <summary>{part.toolName}: {part.state.replace("output-", "").replace("-", " ")}</summary>
+      <summary>{part.toolName}: {part.state.replace("output-available", "done").replace("output-", "").replace("-", " ")}</summary>
       <pre>{JSON.stringify(part.input, null, 2)}</pre>
       <pre>{part.errorText ?? part.output}</pre>
     </details>
