@@ -5,8 +5,8 @@ import { createRoot } from "react-dom/client";
 
 const API = "/api/chat";
 
-function Chat({ id, history }) {
-  const lost = useRef(null); // the message whose stream broke off
+function Chat({ id, history, writing }) {
+  const lost = useRef(writing); // the message whose stream broke off, or that was being written when the page was loaded
   const [transport] = useState(
     () =>
       new DefaultChatTransport({
@@ -105,11 +105,11 @@ function Page() {
   useEffect(() => {
     fetch(`${API}/${encodeURIComponent(id)}/messages`)
       .then(async (answer) => (answer.ok ? answer.json() : Promise.reject(new Error(await answer.text()))))
-      .then((chat) => setLoaded({ messages: chat.messages }), (error) => setLoaded({ error }));
+      .then((chat) => setLoaded(chat), (error) => setLoaded({ error }));
   }, [id]);
   if (loaded === null) return <p>Loading…</p>;
   if (loaded.error) return <p role="alert">{loaded.error.message}</p>;
-  return <Chat id={id} history={loaded.messages} />;
+  return <Chat id={id} history={loaded.messages} writing={loaded.writing} />;
 }
 
 createRoot(document.getElementById("root")).render(<Page />);

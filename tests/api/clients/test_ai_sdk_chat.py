@@ -66,7 +66,7 @@ def test_a_chat_continues_one_session(brisk: Server, chat_id: str, sdk: str) -> 
     assert texts(state) == [("user", "one"), ("assistant", BRISKLY), ("user", "two"), ("assistant", BRISKLY)]
     assert session_of(brisk, chat_id)["turn_count"] == 2
     loaded = history(brisk, chat_id)
-    assert texts(loaded) == texts(state) and loaded["active"] is False
+    assert texts(loaded) == texts(state) and (loaded["active"], loaded["writing"]) == (False, None)
     assert [one["id"] for one in loaded["messages"][1::2]] == [one["id"] for one in state["messages"][1::2]]
 
 
@@ -112,7 +112,7 @@ def test_a_page_that_is_loaded_in_mid_stream_resumes_from_the_history(brisk: Ser
         first.do("send", text="one")
         first.do("read", length=20)
         loaded = history(brisk, chat_id)
-        assert loaded["active"] is True
+        assert loaded["active"] is True and str(loaded["writing"]).startswith("turn-")
         with UIChat(brisk, chat_id, messages=loaded["messages"]) as second:
             second.do("resume")
             seen = second.do("settle")

@@ -22,6 +22,8 @@ class UIMessageListResponse(msgspec.Struct, frozen=True):
     id: str
     session_id: str | None
     active: bool
+    writing: str | None
+    """The id of the message that is being written. It may not be among the messages yet."""
     messages: list[dict[str, Any]]
 
 

@@ -72,10 +72,12 @@ async def messages(call: EndpointCall) -> UIMessageListResponse:
     def work(tx: Transaction) -> UIMessageListResponse:
         session = lookup.find_session(tx, named)
         if session is None:
-            return UIMessageListResponse(call.path_param("chat"), None, active=False, messages=[])
+            return UIMessageListResponse(call.path_param("chat"), None, active=False, writing=None, messages=[])
         found = build_messages(lookup.read_newest(tx, session, query.limit))
+        active = lookup.find_active_turn(tx, named)
+        writing = None if active is None else active.message_id
         is_active = session.summary.open_turn is not None
-        return UIMessageListResponse(call.path_param("chat"), session.id, active=is_active, messages=found)
+        return UIMessageListResponse(call.path_param("chat"), session.id, is_active, writing, found)
 
     return await call.context.database.read(work)
 
