@@ -248,6 +248,38 @@ def test_a_file_that_was_there_unseen_is_not_taken_for_a_new_one(tmp_path: Path,
     assert found and all(changes[name].problem == UNCERTAIN for name in found)
 
 
+@pytest.mark.parametrize("ignored", ["", "!sub*\n"])
+@pytest.mark.parametrize("name", ["sub", "sub\nname"])
+def test_no_program_of_a_nested_repository_is_run(tmp_path: Path, name: str, ignored: str) -> None:
+    worktree, ran = tmp_path / "work", tmp_path / "ran"
+    nested = worktree / name
+    subprocess.run(["git", "init", "-q", nested], check=True)
+    (nested / "file").write_text("one")
+    (worktree / ".gitignore").write_text(ignored)
+    for words in (("add", "."), ("-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "one")):
+        subprocess.run(["git", *words], cwd=nested, check=True)
+    subprocess.run(["git", "config", "filter.x.clean", f"touch {ran}; cat"], cwd=nested, check=True)
+    (nested / ".gitattributes").write_text("* filter=x\n")
+    repository = ShadowRepository(tmp_path / "home/git", worktree, tmp_path / "home", PATH, 1000)
+    before = repository.take()
+    for text in ("two", "six"):  # a filter runs where the size is the same and the time is not
+        (nested / "file").write_text(text)
+        assert repository.compare(before, repository.take()) == []
+    assert not ran.exists()
+
+
+def test_holdfasts_home_is_left_out_whatever_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("!home\n!home/**\n")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/api-key").write_text("one")
+    repository = ShadowRepository(tmp_path / "home/git", tmp_path, tmp_path / "home", PATH, 1000)
+    before = repository.take()
+    (tmp_path / "home/api-key").write_text("two")
+    (tmp_path / "a.txt").write_text("new")
+
+    assert [Path(change.path).name for change in repository.compare(before, repository.take())] == ["a.txt"]
+
+
 def test_a_link_that_became_a_file_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("one")
     (tmp_path / "link").symlink_to("target")

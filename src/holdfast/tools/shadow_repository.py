@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -27,8 +27,10 @@ MAX_CHANGED_BYTES = 128 * 1024 * 1024
 """Content of changed files of one command, before and after it together."""
 USUAL_MODES = (0o644, 0o755)
 NO_CONVERSION = "* -text -eol -filter -ident -working-tree-encoding"
-FILE, EXECUTABLE, LINK = "100", "100755", "120000"
+FILE, EXECUTABLE, LINK, REPOSITORY = "100", "100755", "120000", "160000"
 """Modes of git."""
+OTHER = b"? "
+"""What a name begins with that is not in the index."""
 UNCERTAIN = "it may have been there before the command: git ignored it, or it was in a nested repository"
 WAS_LINK = "it was a link before the command"
 SPECIAL = re.compile(r"([\\*?\[\]! #])")
@@ -76,11 +78,15 @@ class ShadowRepository:
         excluded = self._excluded()
         self._write("exclude", excluded)
         started = (self._folder / "info/exclude").stat().st_mtime_ns
-        modes, large, nested = self._inspect()
-        self._write("exclude", [*excluded, *(_pattern(name) for name in large if "\n" not in name)])
-        if large:
-            self._git.run("update-index", "-z", "--force-remove", "--stdin", data=_join(large))
-        self._git.run("add", "--all", "--ignore-errors", ".", accepted=(0, 1))
+        listed = self._list()
+        modes, large, nested = self._inspect(listed)
+        hidden = [*large, *(name.rstrip("/") for name in nested)]
+        self._write("exclude", [*excluded, *(_pattern(name) for name in hidden if "\n" not in name)])
+        # `git add` would run `git status` in a nested repository of the index, with the filters of its configuration.
+        removed = [*large, *(name for name, mode in listed.items() if mode == REPOSITORY)]
+        if removed:
+            self._git.run("update-index", "-z", "--force-remove", "--stdin", data=_join(removed))
+        self._git.run("add", "--all", "--ignore-errors", *self._within(), accepted=(0, 1))
         return Snapshot(
             self._git.run("write-tree").decode("ascii").strip(), started, modes, tuple(large), tuple(nested)
         )
@@ -155,20 +161,28 @@ class ShadowRepository:
 
     def _excluded(self) -> list[str]:
         """Patterns for Holdfast's home, if it is in the directory."""
+        return [f"{_pattern(name)}/" for name in self._home_inside()]
+
+    def _home_inside(self) -> list[str]:
+        """The name of Holdfast's home in the directory, if it is there."""
         inside = self._home.is_relative_to(self._worktree) and self._home != self._worktree
-        return [f"{_pattern(str(self._home.relative_to(self._worktree)))}/"] if inside else []
+        return [str(self._home.relative_to(self._worktree))] if inside else []
 
     def _write(self, name: str, lines: list[str]) -> None:
         text = "".join(f"{line}\n" for line in lines)
         (self._folder / "info" / name).write_bytes(os.fsencode(text))
 
-    def _inspect(self) -> tuple[dict[str, int], list[str], list[str]]:
+    def _within(self) -> list[str]:
+        """The paths to look at: all but Holdfast's home, which a `.gitignore` may include again."""
+        return ["--", ".", *(f":(exclude,literal){name}" for name in self._home_inside())]
+
+    def _inspect(self, listed: Iterable[str]) -> tuple[dict[str, int], list[str], list[str]]:
         """Unusual permissions, files that are too large, and nested repositories. Raises Invalid beyond the limits."""
         modes: dict[str, int] = {}
         large: list[str] = []
         nested: list[str] = []
         total = 0
-        for name in self._list():
+        for name in listed:
             try:
                 found = (self._worktree / name).lstat()
             except OSError:  # deleted, or not readable
@@ -187,10 +201,15 @@ class ShadowRepository:
             raise Invalid(f"{self._worktree} has more than {MAX_CONTENT_BYTES >> 20} MiB of files")
         return modes, large, nested
 
-    def _list(self) -> list[str]:
-        """The names of the files that git does not ignore. A nested repository is one name."""
-        listed = self._git.run("ls-files", "-z", "--cached", "--others", "--exclude-standard", most=self._max_files)
-        return [os.fsdecode(name) for name in listed.split(b"\0") if name]
+    def _list(self) -> dict[str, str]:
+        """The names of the files that git does not ignore, with their modes in the index. A nested repository is one name."""
+        words = ("-z", "-t", "--stage", "--cached", "--others", "--exclude-standard", *self._within())
+        found: dict[str, str] = {}
+        for line in self._git.run("ls-files", *words, most=self._max_files).split(b"\0")[:-1]:
+            is_other = line.startswith(OTHER)
+            head, name = (b"", line[len(OTHER) :]) if is_other else line.split(b"\t", 1)
+            found[os.fsdecode(name)] = "" if is_other else head.split()[1].decode("ascii")
+        return found
 
     def _read(self, digests: list[str]) -> dict[str, bytes]:
         """The contents with these hashes of git."""
