@@ -7,7 +7,8 @@ import { pipeline } from "node:stream/promises";
 import { build } from "esbuild";
 
 const HOLDFAST = process.env.HOLDFAST_URL ?? "http://127.0.0.1:8420";
-const KEY = process.env.HOLDFAST_API_KEY ?? (await readFile(`${homedir()}/.holdfast/api-key`, "utf8")).trim();
+const HOME = process.env.HOLDFAST_HOME ?? `${homedir()}/.holdfast`;
+const KEY = process.env.HOLDFAST_API_KEY ?? (await readFile(`${HOME}/api-key`, "utf8")).trim();
 const PORT = Number(process.env.PORT ?? 3000);
 
 const page = await readFile(new URL("index.html", import.meta.url));

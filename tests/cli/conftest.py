@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,23 @@ class Holdfast:
                 out, err = started.communicate()
                 pytest.fail(f"holdfast {' '.join(args)} did not end within {TIMEOUT} s:\n{(err or b'').decode()}")
         return Ran(started.returncode, (out or b"").decode(), (err or b"").decode())
+
+    def kill_once_there(self, path: Path, *args: str, **options: Any) -> None:
+        """Start a separate process, and kill it with its children once `path` exists."""
+        started = subprocess.Popen(self.command(*args), start_new_session=True, **options)
+        try:
+            wait_for(path)
+        finally:
+            os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+
+
+def wait_for(path: Path) -> None:
+    for _ in range(600):
+        if path.exists():
+            return
+        time.sleep(0.05)
+    pytest.fail(f"{path} was never created")
 
 
 @pytest.fixture

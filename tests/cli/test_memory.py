@@ -1,10 +1,6 @@
 """Memory with real processes and a model server that records what it is sent; and the commands."""
 
 import json
-import os
-import signal
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -126,14 +122,6 @@ def test_promise_29_the_model_server_receives_what_is_on_record(
     assert recorded[1:] == [""]
 
 
-def wait_for(path: Path) -> None:
-    for _ in range(600):
-        if path.exists():
-            return
-        time.sleep(0.05)
-    pytest.fail(f"{path} was never created")
-
-
 @pytest.mark.process
 def test_a_fact_of_a_turn_that_was_killed_is_there_once(
     holdfast: Holdfast, scripted: Callable[..., str], tmp_path: Path
@@ -145,14 +133,7 @@ def test_a_fact_of_a_turn_that_was_killed_is_there_once(
     environment = {**ENVIRONMENT, "HOLDFAST_MODEL": scripted({"call": calls}, {"say": "done"})}
     holdfast.home.mkdir(mode=0o700, exist_ok=True)
     (holdfast.home / "config.toml").write_text('[agent]\napprovals = "allow"\n')
-    worker = subprocess.Popen(
-        holdfast.command("run", "Go", "--key", "k"), cwd=tmp_path, env=environment, start_new_session=True
-    )
-    try:
-        wait_for(tmp_path / "begun")
-    finally:
-        os.killpg(worker.pid, signal.SIGKILL)
-        worker.wait()
+    holdfast.kill_once_there(tmp_path / "begun", "run", "Go", "--key", "k", cwd=tmp_path, env=environment)
 
     holdfast.process("run", "Again", "--key", "k", cwd=tmp_path, env=environment)
 

@@ -1,10 +1,6 @@
 """A worker is killed between the change of a rules file and its announcement, with real processes."""
 
 import json
-import os
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -24,14 +20,6 @@ def told(holdfast: Holdfast, session_id: str) -> list[str]:
     return [event["text"].splitlines()[-1] for event in parts if event["part"] == "rules"]
 
 
-def wait_for(path: Path) -> None:
-    for _ in range(600):
-        if path.exists():
-            return
-        time.sleep(0.05)
-    pytest.fail(f"{path} was never created")
-
-
 def test_a_change_is_announced_after_a_kill_and_the_killed_turn_never_saw_it(
     holdfast: Holdfast, tmp_path: Path
 ) -> None:
@@ -42,14 +30,7 @@ def test_a_change_is_announced_after_a_kill_and_the_killed_turn_never_saw_it(
     (project / "AGENTS.md").write_text("Answer in rhyme.\n")
     (tmp_path / "script.json").write_text(json.dumps(SCRIPT))
     environment = {**ENVIRONMENT, "HOLDFAST_MODEL": f"scripted:{tmp_path / 'script.json'}"}
-    worker = subprocess.Popen(
-        holdfast.command("run", "Go", "--key", "k"), cwd=project, env=environment, start_new_session=True
-    )
-    try:
-        wait_for(project / "changed")
-    finally:
-        os.killpg(worker.pid, signal.SIGKILL)
-        worker.wait()
+    holdfast.kill_once_there(project / "changed", "run", "Go", "--key", "k", cwd=project, env=environment)
     (session,) = holdfast("sessions", "list", "--json").json["sessions"]
     assert told(holdfast, session["id"]) == ["Answer in rhyme."]
 

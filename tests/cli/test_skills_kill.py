@@ -1,15 +1,11 @@
 """A worker is killed after it has loaded a skill, which then changes, with real processes."""
 
 import json
-import os
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import ENVIRONMENT, Holdfast
-from tests.cli.test_rules_kill import wait_for
 
 pytestmark = pytest.mark.process
 
@@ -39,14 +35,7 @@ def test_what_was_loaded_before_a_kill_stays_and_the_change_reaches_the_next_tur
     assert holdfast("skills", "add", str(write_skill(tmp_path, "black"))).code == 0
     (tmp_path / "script.json").write_text(json.dumps({"steps": STEPS}))
     environment = {**ENVIRONMENT, "HOLDFAST_MODEL": f"scripted:{tmp_path / 'script.json'}"}
-    worker = subprocess.Popen(
-        holdfast.command("run", "Go", "--key", "k"), cwd=project, env=environment, start_new_session=True
-    )
-    try:
-        wait_for(project / "loaded")
-    finally:
-        os.killpg(worker.pid, signal.SIGKILL)
-        worker.wait()
+    holdfast.kill_once_there(project / "loaded", "run", "Go", "--key", "k", cwd=project, env=environment)
     holdfast("skills", "add", str(write_skill(tmp_path, "blue")), "--force")
     (session,) = holdfast("sessions", "list", "--json").json["sessions"]
 

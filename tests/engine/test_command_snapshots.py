@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.rewinds import RewindPlan
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.event import ToolEnded
 from holdfast.model.file_change import TOO_LARGE, hash_content
@@ -19,6 +18,7 @@ from holdfast.tools.command_snapshots import CommandSnapshots
 from holdfast.tools.shadow_repository import UNCERTAIN, WAS_LINK, ShadowRepository
 from holdfast.tools.terminal import TerminalTool
 from holdfast.tools.write_file import WriteFileTool
+from tests.engine.going_back import actions, go_back
 from tests.engine.stage import Stage, set_up
 
 END = ScriptStep(say="Done.")
@@ -44,17 +44,6 @@ async def staged(
     stage = await set_up(folder, *steps, approvals="allow", tools=tools, snapshots=snapshots)
     stages.append(stage)
     return stage
-
-
-async def go_back(stage: Stage, session_id: str, **options: object) -> RewindPlan:
-    plan = await stage.engine.rewinds.plan(session_id, **options)  # type: ignore[arg-type]
-    result = await stage.engine.rewinds.apply(plan, by="ann")
-    assert result.failed == {}
-    return plan
-
-
-def actions(plan: RewindPlan) -> dict[str, str]:
-    return {Path(step.path).name: step.action for step in plan.steps}
 
 
 async def result(stage: Stage, session_id: str) -> str:

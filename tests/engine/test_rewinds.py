@@ -6,7 +6,6 @@ from typing import Literal
 
 import pytest
 
-from holdfast.engine.rewinds import RewindPlan
 from holdfast.model.errors import Invalid
 from holdfast.model.event import FilesRestored, Rewound
 from holdfast.model.file_change import MAX_IMAGE_BYTES
@@ -16,6 +15,7 @@ from holdfast.store.sqlite.driver import open_sqlite
 from holdfast.tools.atomic_replace import FileEditor
 from holdfast.tools.edit_file import EditFileTool
 from holdfast.tools.write_file import WriteFileTool
+from tests.engine.going_back import actions, go_back
 from tests.engine.stage import Stage, set_up
 from tests.engine.well_formed import assert_well_formed
 from tests.fakes.crashing import Crash, CrashingDatabase
@@ -36,17 +36,6 @@ async def staged(folder: Path, stages: list[Stage], *steps: ScriptStep) -> Stage
     stage = await set_up(folder, *steps, tools=[WriteFileTool(editor), EditFileTool(editor)])
     stages.append(stage)
     return stage
-
-
-async def go_back(stage: Stage, session_id: str, **options: object) -> RewindPlan:
-    plan = await stage.engine.rewinds.plan(session_id, **options)  # type: ignore[arg-type]
-    result = await stage.engine.rewinds.apply(plan, by="ann")
-    assert result.failed == {}
-    return plan
-
-
-def actions(plan: RewindPlan) -> dict[str, str]:
-    return {Path(step.path).name: step.action for step in plan.steps}
 
 
 async def test_promise_33_files_and_conversation_go_back_together_and_the_files_forth_again(

@@ -108,7 +108,7 @@ def add(*, directory: str, force: bool, as_json: bool) -> None:
     folder = folder.parent if folder.name == FILE else folder
     shown = one_line(directory)
     if not folder.is_dir():
-        raise NotFound(f"{shown} is not a directory; download a skill first, such as with git clone")
+        raise NotFound(f"{shown} is not a directory; clone or download the skill first")
     skill = read_skill(folder, None)
     if skill is None:
         raise Invalid(f"{shown} is not a skill: it has no {FILE}")

@@ -25,13 +25,13 @@ async def goal(context: CommandContext, rest: str) -> None:
         await _show(context)
     elif word == "pause":
         await context.engine.goals.pause(require_session(context), by=_by(context))
-        context.confirm("The goal is paused; its running turn goes on. /goal resume continues it.")
+        context.confirm("The goal is paused; the running turn continues. /goal resume resumes the goal.")
     elif word == "resume":
         await context.engine.goals.resume(require_session(context), by=_by(context))
         context.confirm("The goal is active again.")
     elif word in CLEAR:
         await context.engine.goals.clear(require_session(context), by=_by(context))
-        context.confirm("The goal is cleared; its running turn goes on. /stop stops that.")
+        context.confirm("The goal is cleared; the running turn continues. /stop stops it.")
     else:
         await _set(context, rest)
 
@@ -57,7 +57,7 @@ def goal_lines(found: Goal) -> list[str]:
 def _next_steps(found: Goal) -> list[str]:
     if found.state not in OPEN:
         return ["Set a new one with /goal TEXT."]
-    other = "/goal resume continues it" if found.state == "paused" else "/goal pause pauses it"
+    other = "/goal resume resumes it" if found.state == "paused" else "/goal pause pauses it"
     return [f"{other}, /goal clear ends it."]
 
 

@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 )
 @click.option("--role", type=click.Choice(("user", "assistant", "tool")), help="Search only what this side wrote.")
 @click.option("--tool", metavar="NAME", help="Search only results of this tool, and replies that call it.")
-@click.option("--order", type=click.Choice(("relevance", "recent")), default="relevance", show_default=True)
+@click.option(
+    "--order",
+    type=click.Choice(("relevance", "recent")),
+    default="relevance",
+    show_default=True,
+    help="Show the best hits first, or the newest.",
+)
 @context.json_option
 def search(*, query: str, ref: str | None, limit: int, order: str, as_json: bool, **only: str | None) -> None:
     """Search all messages, including compacted ones."""

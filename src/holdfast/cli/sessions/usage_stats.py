@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--from", "first", metavar="DAY", help="First day, as 2026-11-18. [30 days]")
+@click.option("--from", "first", metavar="DAY", help="First day, such as 2026-11-18; by default 30 days in all.")
 @click.option("--to", "last", metavar="DAY", help="Last day. [today]")
 @click.option(
     "--by", default="day", metavar="NAMES", help="Group by day, model, source, user, or several with commas. [day]"

@@ -62,7 +62,7 @@ class Goals:
         """
         text = text.strip()
         if not text:
-            raise Invalid("the goal is empty; say in a sentence what is to be true at the end")
+            raise Invalid("the goal is empty; describe the result in a sentence")
         if len(text) > TEXT_LENGTH:
             raise Invalid(
                 f"the goal has {len(text):,} characters; the limit is {TEXT_LENGTH:,}. Put details into a file"
