@@ -2,15 +2,17 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from holdfast.gateway.platforms.matrix import login, parsing
-from holdfast.gateway.port import Outgoing, PlatformOptions, Rejected, Sent
+from holdfast.gateway.port import Incoming, Outgoing, Platform, PlatformOptions, Rejected, Sent
 from holdfast.safe_fetch import TooLarge
 from holdfast.store.repos import inbox, session_list
 from holdfast.store.sqlite.driver import open_sqlite
+from holdfast.tasks import running
 from tests.fakes.clock import FakeClock
 from tests.gateway import synapse
 from tests.gateway.crash_loop import MESSAGES, CrashLoop, choose_crash_points
@@ -128,6 +130,53 @@ async def test_the_server_recognises_a_duplicate(homeserver: str) -> None:
     assert isinstance(first, Sent)
     assert first == second
     assert isinstance(refused, Rejected)
+
+
+class Intake:
+    """Passes on what arrives."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._taken = asyncio.Queue[Incoming]()
+
+    async def take(self, payloads: Sequence[str | bytes], position: str | None = None) -> None:
+        for payload in payloads:
+            self._taken.put_nowait(self._platform.read(str(payload)))
+
+    async def report_connected(self) -> None:
+        """Nobody asks."""
+
+    async def report_down(self, error: str) -> None:
+        raise AssertionError(error)
+
+    async def wait_for(self, text: str) -> Incoming:
+        async with asyncio.timeout(60):
+            while (found := await self._taken.get()).text != text:
+                pass
+        return found
+
+
+async def test_a_chat_is_no_longer_private_when_a_third_person_joins(homeserver: str) -> None:
+    user, token = await synapse.register(homeserver, "counting")
+    alice = Person(homeserver, *await synapse.register(homeserver, "alice-counting"))
+    bob = Person(homeserver, *await synapse.register(homeserver, "bob-counting"))
+    options = PlatformOptions("matrix", {"homeserver": homeserver, "user": user, "token": token})
+    async with login.connect(options, FakeClock()) as platform:
+        intake = Intake(platform)
+        async with running(platform.receive(intake, "")):
+            room = await alice.invite(user)
+            await alice.joined(room, 2)
+            await alice.say(room, "alone")
+            alone = await intake.wait_for("alone")
+            await alice.client.room_invite(room, bob.client.user_id)
+            await bob.client.join(room)
+            await alice.say(room, "together")
+            together = await intake.wait_for("together")
+    for person in (alice, bob):
+        await person.close()
+
+    assert alone.private
+    assert not together.private
 
 
 async def test_files_are_sent_and_fetched_up_to_the_limit(homeserver: str, tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def test_two_typos_are_not(typed: str, other: str) -> None:
     assert [*typos.similar_words(typed, other)] == []
 
 
-@pytest.mark.parametrize("word", ["abc", "123456789", "a1b2c3", "foo_bar", "日本語学習", "x->y", "สวัสดี"])
-def test_short_words_numbers_code_and_unspaced_scripts_must_be_exact(word: str) -> None:
+@pytest.mark.parametrize("word", ["abc", "123456789", "a1b2c3", "foo_bar", "日本語学習", "x->y", "สวัสดี", "a" * 20_000])
+def test_short_and_endless_words_numbers_code_and_unspaced_scripts_must_be_exact(word: str) -> None:
     assert not typos.may_have_typo(word)
 
 

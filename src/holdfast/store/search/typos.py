@@ -9,6 +9,8 @@ from collections.abc import Iterator
 ANY = "\ufdd0"
 """Stands for any one character in a variant. It is a noncharacter, which no text has."""
 SHORTEST = 4
+LONGEST = 64
+"""Letters of the longest word that may have a typo: the cost of its variants grows with the square."""
 FROM_PREFIX = 6
 """Words from this length on also match the beginning of a longer word."""
 GRAM = 3
@@ -20,7 +22,7 @@ _UNSPACED = re.compile(
 
 def may_have_typo(word: str) -> bool:
     """Whether a folded word of a query may be matched with a typo."""
-    return len(word) >= SHORTEST and WORD.fullmatch(word) is not None and _UNSPACED.search(word) is None
+    return SHORTEST <= len(word) <= LONGEST and WORD.fullmatch(word) is not None and _UNSPACED.search(word) is None
 
 
 def variants(word: str) -> tuple[str, ...]:

@@ -101,7 +101,10 @@ class Matrix:
 
     async def _read_rooms(self, synced: Json, position: str) -> list[str]:
         """The messages of a sync. The agent does not get those from before the first sync of this account."""
-        self._plain_rooms -= find_changes(synced)[1]
+        members, encrypted = find_changes(synced)
+        self._plain_rooms -= encrypted
+        for room_id in members:
+            self._member_counts.pop(room_id, None)  # most servers do not send the new number
         before: frozenset[str] = frozenset()
         if self.encryption is not None:
             before = self.encryption.rooms.encrypted_rooms
