@@ -21,7 +21,7 @@ FOREIGN = """
 SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint
 WHERE contype = 'f' AND connamespace = 'public'::regnamespace
 """
-AT_ONCE = {"activity.delete_old", "leases.release_all", "search.delete_all"}
+AT_ONCE = {"activity.delete_old", "leases.release_all", "search.delete_all", "usage.clear_sessions"}
 """Writes that are about a worker, or about everything, and go to every machine."""
 _WRITES = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM) (\w+)")
 

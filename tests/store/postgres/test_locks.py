@@ -20,6 +20,8 @@ BY_ITSELF = {
     "delegations.deliver": "the transaction has locked the parent",
     "delegations.set_delivery": "the transaction has locked the parent",
     "inbox.count_repeat": "one statement, which locks its row",
+    "memory.add": "behind `memory.next_number`, which locks the key of all writers",
+    "memory.replace": "behind `memory.next_number`, which locks the key of all writers",
     "platforms.reserve_inbox_numbers": "one statement, which locks its row",
     "platforms.reserve_outbox_number": "one statement, which locks its row",
     "recent_requests.delete_old": "deletes rows that nothing else changes",

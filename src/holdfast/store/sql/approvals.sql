@@ -23,7 +23,7 @@ WHERE session_id = :session AND allowed IS NULL ORDER BY asked_at, call_id;
 -- name: list_unanswered_in_tree
 -- Open questions of a session and of its running descendants.
 WITH RECURSIVE tree (id) AS (
-  SELECT CAST(:root AS TEXT)
+  SELECT id FROM session WHERE id = :root
   UNION
   SELECT delegation.child_id FROM delegation JOIN tree ON delegation.parent_id = tree.id
   WHERE delegation.ended_at IS NULL
