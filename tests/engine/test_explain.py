@@ -383,7 +383,7 @@ DECISIONS: list[tuple[Event, str | None, str]] = [
     ),
     (
         ChildEnded(child_id="hf-2", call_id="c", outcome="failed", reason="no luck"),
-        "hf-2, to which a task was delegated, has ended: failed",
+        "sub-agent hf-2 has ended: failed",
         "no luck",
     ),
     (ProcessesReceived(processes=("p",), origin="hf-1"), "processes of hf-1 were handed over to it", "p"),

@@ -27,7 +27,7 @@ async def test_sub_agents_are_listed_as_a_tree_and_one_can_be_stopped(tmp_path: 
         lines = context.last.splitlines()
         assert f"{hanging.child_id}  running, in the background: hang" in lines
         at = next(number for number, line in enumerate(lines) if line.startswith(f"{nesting.child_id}  done: "))
-        assert lines[at + 1] == f"  {below.child_id}  done: do it"
+        assert lines[at + 1] == f"└ {below.child_id}  done: do it"
 
         for line in ("/agents stop", "/agents start x", f"/agents stop {nesting.child_id}", "/agents stop hf-none"):
             await registry.run(context, line)

@@ -411,7 +411,7 @@ def _beside_the_words(event: Event) -> tuple[str, str] | None:
             how = "in the background" if event.background else f"call {event.call_id} waits for it"
             return f"a task was delegated to {event.child_id}", f"{how}: {event.title}"
         case ChildEnded():
-            return f"{event.child_id}, to which a task was delegated, has ended: {event.outcome}", event.reason
+            return f"sub-agent {event.child_id} has ended: {event.outcome}", event.reason or event.title
         case ProcessesReceived():
             return f"processes of {event.origin} were handed over to it", ", ".join(event.processes)
         case _:

@@ -18,6 +18,18 @@ class TreeNode(msgspec.Struct, frozen=True):
     record: DelegationRecord | None = None
 
 
+def draw_branches(depths: Sequence[int]) -> list[str]:
+    """The lines to draw before nodes of these depths, listed in the order of their trees."""
+    drawn: list[str] = []
+    continued: set[int] = set()
+    """The depths at which a later node of the same parent follows."""
+    for depth in reversed(depths):
+        above = "".join("│ " if one in continued else "  " for one in range(1, depth))
+        drawn.append(above + ("├ " if depth in continued else "└ ") if depth else "")
+        continued = {one for one in continued if one < depth} | {depth}
+    return drawn[::-1]
+
+
 def list_descendants(tx: Transaction, roots: Sequence[Session]) -> list[TreeNode]:
     """The sessions, each followed by its descendants. Children that were deleted are left out."""
     nodes: list[TreeNode] = []

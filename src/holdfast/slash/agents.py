@@ -22,7 +22,8 @@ async def agents(context: CommandContext, rest: str) -> None:
     if action == "stop":
         await _stop(context, nodes, ref.strip())
         return
-    lines = [f"{'  ' * (node.depth - 1)}{_line(node)}" for node in nodes]
+    branches = session_tree.draw_branches([node.depth - 1 for node in nodes])
+    lines = [branch + _line(node) for branch, node in zip(branches, nodes, strict=True)]
     context.show("\n".join(lines) or "No sub-agents.")
 
 

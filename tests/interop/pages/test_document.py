@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine.delegation.link import BRIEF
 from holdfast.interop.pages import document
 from holdfast.interop.pages.rendering import ItemLinks
 from holdfast.interop.pages.transcript import PageTranscript
@@ -149,3 +150,9 @@ def test_a_shared_page_shows_the_conversation_and_nothing_about_the_server() -> 
     assert "kept" in page
     for hidden in ("hf-", "secret reason", "a slip", "<form", "<a "):
         assert hidden not in page
+
+
+def test_the_task_of_a_sub_agent_is_not_shown_as_a_message_of_the_user() -> None:
+    page = document.render_file(SESSION, entries(said(Text(f"Count the files.\n\n{BRIEF}")), said(Text("Thanks"))))
+
+    assert re.findall(r'<h2 class="author"><bdi>(.*?)</bdi>', page) == ["Delegated task", "You"]

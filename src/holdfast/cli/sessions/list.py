@@ -156,20 +156,21 @@ def _table(page: ListedSessions) -> None:
     if not page.nodes:
         return context.note("no sessions")
     columns = ("id", "state", "source", "messages", "last activity", "title")
-    render.print_table(columns, [_row(node) for node in page.nodes], stretch=5)
+    branches = session_tree.draw_branches([node.depth for node in page.nodes])
+    rows = [_row(branch, node.session) for branch, node in zip(branches, page.nodes, strict=True)]
+    render.print_table(columns, rows, stretch=5)
     if page.next is not None:
         context.note(f"more sessions: add --cursor {page.next}")
     return None
 
 
-def _row(node: TreeNode) -> tuple[str, ...]:
-    one, indent = node.session, "" if node.depth == 0 else "· " * (node.depth - 1) + "└ "
+def _row(branch: str, one: Session) -> tuple[str, ...]:
     summary = one.summary
     marks = ("pinned " if summary.pinned else "") + ("in trash " if summary.trashed_at is not None else "")
     title = summary.title or (f"({summary.preview})" if summary.preview else "")
     state = one.state if not marks else f"{one.state} ({marks.strip()})"
     return (
-        indent + one.id,
+        branch + one.id,
         state,
         summary.source,
         str(summary.message_count),

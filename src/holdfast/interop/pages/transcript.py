@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.engine.delegation.link import BRIEF
 from holdfast.engine.explain import decided
 from holdfast.interop.pages.code import ArgumentField, argument_fields
 from holdfast.model.entry import Entry
@@ -32,7 +33,7 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.framework.item import read_item
-from holdfast.model.message import File, Image, Part, Reasoning, Text, ToolCall, ToolResult
+from holdfast.model.message import File, Image, Part, Reasoning, Text, ToolCall, ToolResult, text_of
 from holdfast.model.plan import PlanItem, progress
 from holdfast.model.text import counted
 from holdfast.model.turn import FORKED
@@ -113,7 +114,7 @@ class PageTranscript:
                 message = self._make_item(
                     entry, "user", blocks=self._blocks(event.parts, entry.seq), turn_id=event.turn_id
                 )
-                message.label = event.name or ""
+                message.label = event.name or ("Delegated task" if text_of(event.parts).endswith(BRIEF) else "")
                 return [message]
             case ModelSaid():
                 return self._add_reply(entry, event)
