@@ -320,7 +320,7 @@ class BudgetSettings(Section, frozen=True):
     """Limits of spending in US dollars. A day is one of UTC."""
 
     session: Money | None = None
-    """For each session."""
+    """For each session with its sub-agents."""
     day: Money | None = None
     """For all sessions of the store together, per day."""
     user: Money | None = None

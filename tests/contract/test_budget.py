@@ -10,7 +10,7 @@ from holdfast.engine.spending.meter import Meter, SpendingLimits
 from holdfast.engine.spending.report import raise_session_limit, report_session
 from holdfast.engine.streaming.bus import Bus
 from holdfast.model.errors import BudgetExceeded, PriceUnknown
-from holdfast.model.event import BudgetRaised, ModelCalled, ModelSaid, Usage, UserSaid
+from holdfast.model.event import BudgetRaised, Delegation, GoalSet, ModelCalled, ModelSaid, Usage, UserSaid
 from holdfast.model.ids import Ids
 from holdfast.model.message import Message, Text
 from holdfast.model.price import NANO, Price
@@ -19,7 +19,7 @@ from holdfast.model.session import Session
 from holdfast.model.times import DAY, SECOND
 from holdfast.process_lookup import current_identity
 from holdfast.store.database import Database, Transaction
-from holdfast.store.repos import leases, log, workers
+from holdfast.store.repos import delegations, leases, log, workers
 from holdfast.store.spending import usage
 from tests.conftest import NewWorker
 from tests.contract.conftest import NewSession
@@ -122,6 +122,60 @@ async def test_promise_31_the_limit_of_a_session_names_what_is_spent_and_can_be_
     assert [entry.event for entry in entries if isinstance(entry.event, BudgetRaised)] == [
         BudgetRaised(amount=1.0, by="local")
     ]
+
+
+async def new_child(database: Database, parent: Session, new_session: NewSession) -> Session:
+    child = await new_session()
+    link = Delegation(parent_id=parent.id, turn_id="t", call_id=child.id)
+    await database.write(
+        delegations.add, child.id, link, task_turn="t", title="count", delivery="wake", at=1, deadline=2
+    )
+    return child
+
+
+async def test_promise_31_sub_agents_share_the_limit_of_the_session_at_the_top(
+    database: Database, worker: str, session: Session, new_session: NewSession, clock: FakeClock
+) -> None:
+    one = meter(database, worker, clock, SpendingLimits(session=3 * NANO))
+    child = await new_child(database, session, new_session)
+    grandchild = await new_child(database, child, new_session)
+    for caller in (session, child, grandchild):
+        await call(database, worker, one, caller)
+
+    refused = f"the budget of session {session.id} and its sub-agents is used up: \\$3.00 of \\$3.00 is spent"
+    with pytest.raises(BudgetExceeded, match=refused):
+        await one.reserve(grandchild.id, REQUEST)
+    with pytest.raises(BudgetExceeded, match="the budget of this session is used up"):
+        await one.reserve(session.id, REQUEST)
+    await call(database, worker, one, await new_session())
+
+    report = await raise_session_limit(database, one, child.id, 1.0, by="local", at=9)
+    assert (report.total.cost, report.sub_agents.cost) == (NANO, NANO)
+    assert [(item.limit, item.spent.spent) for item in report.limits] == [(4 * NANO, 3 * NANO)]
+    assert (await report_session(database, one, session.id, at=9)).sub_agents.cost == 2 * NANO
+    await call(database, worker, one, grandchild)
+    with pytest.raises(BudgetExceeded):
+        await one.reserve(child.id, REQUEST)
+    entries = await database.read(log.read, session.id)
+    assert BudgetRaised(amount=1.0, by="local") in [entry.event for entry in entries]
+
+
+async def test_promise_31_sub_agents_share_the_limit_of_the_goal_that_they_work_for(
+    database: Database, worker: str, session: Session, new_session: NewSession, clock: FakeClock
+) -> None:
+    one = meter(database, worker, clock, SpendingLimits())
+    child = await new_child(database, session, new_session)
+    goal = GoalSet(goal_id="goal-1", text="count", deadline_at=1, max_turns=5, max_cost=2 * NANO, cost_before=NANO)
+    lease = await database.write(leases.take, session.id, worker)
+    await database.write(log.append, lease, [goal], at=1)
+    await database.write(leases.release, lease)
+
+    for _ in range(3):
+        reservation = await one.reserve(child.id, REQUEST, has_goal=True)
+        await reply(database, worker, one, child, reservation)
+    with pytest.raises(BudgetExceeded, match="the budget of this goal is used up"):
+        await one.reserve(child.id, REQUEST, has_goal=True)
+    assert await one.reserve((await new_session()).id, REQUEST, has_goal=True) == ""
 
 
 async def test_promise_31_a_new_day_starts_again_and_a_clock_that_goes_back_finds_its_day_used_up(

@@ -107,10 +107,10 @@ class Corrupt(HoldfastError):
 class BudgetExceeded(HoldfastError):
     code = "budget_exceeded"
 
-    def __init__(self, message: str, *, can_be_raised: bool = False) -> None:
+    def __init__(self, message: str, *, raised: int | None = None) -> None:
         super().__init__(message)
-        self.can_be_raised = can_be_raised
-        """Whether it is the limit of a session, which a person may raise for that session."""
+        self.raised = raised
+        """By how much the limit had been raised before; None if it is not that of a session, which a person may raise."""
 
 
 class PriceUnknown(BudgetExceeded):

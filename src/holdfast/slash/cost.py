@@ -38,6 +38,7 @@ def spending_lines(found: SessionSpending) -> list[str]:
     """The cost by model, and the limits."""
     lines = [f"{model or 'unknown model'}: {_sum_line(one)}" for model, one in found.by_model.items() if one.calls]
     lines = [*lines, f"total: {_sum_line(found.total)}"] if len(lines) != 1 else lines
+    lines += [f"its sub-agents: {_sum_line(found.sub_agents)}"] if found.sub_agents.calls else []
     for one in found.limits:
         held = f", {format_money(one.spent.held)} held by calls in progress" if one.spent.held else ""
         lines.append(f"{LIMITS[one.name]}: {format_money(one.spent.spent)} of {format_money(one.limit)}{held}")

@@ -6,6 +6,7 @@ from holdfast.clock import format_local_time
 from holdfast.engine import explain
 from holdfast.engine.explain import Explanation
 from holdfast.engine.spending import report
+from holdfast.engine.spending.report import SessionSpending
 from holdfast.model.errors import Invalid
 from holdfast.model.goal import describe_goal
 from holdfast.model.mode import MODE_HELP, MODES, parse_mode
@@ -48,6 +49,11 @@ async def title(context: CommandContext, rest: str) -> None:
         context.show(f"! {counted(found.others, 'other session')} with this title; it refers to the most recent one.")
 
 
+def _cost_line(found: SessionSpending) -> str:
+    below = f", its sub-agents {cost_text(found.sub_agents)}" if found.sub_agents.calls else ""
+    return f"{cost_text(found.total)}{below}"
+
+
 async def status(context: CommandContext, rest: str) -> None:
     session = await context.engine.services.database.read(sessions.get, require_session(context))
     summary = session.summary
@@ -62,7 +68,7 @@ async def status(context: CommandContext, rest: str) -> None:
         ("messages", f"{summary.message_count} in {counted(summary.turn_count, 'turn')}, events up to {session.seq}"),
         ("epoch", str(summary.epoch)),
         ("tokens", f"{summary.tokens_in:,} in, {summary.tokens_out:,} out"),
-        ("cost", cost_text(spending.total)),
+        ("cost", _cost_line(spending)),
         ("owner", session.owner_worker or "none"),
         ("message during a turn", f"{context.busy} ({BUSY_HELP[context.busy]})"),
         ("created", format_local_time(summary.created_at)),

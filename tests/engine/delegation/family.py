@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.engine.delegation.link import DelegationLimits
+from holdfast.engine.spending.meter import SpendingLimits
 from holdfast.model.event import ChildEnded, Event, ToolEnded
 from holdfast.model.message import Text, ToolCall, ToolResult, text_of
-from holdfast.model.provider import Delta, ModelReply, ModelRequest, TextDelta
+from holdfast.model.provider import AskModel, Delta, ModelReply, ModelRequest, TextDelta
 from holdfast.model.session import Session
 from holdfast.model.tool import Tool
 from holdfast.store.database import Database, Transaction
@@ -117,11 +118,19 @@ async def family(
     limits: DelegationLimits = LIMITS,
     watches: bool = True,
     tools: Sequence[Tool] = (),
+    ask: AskModel = answer,
+    spending: SpendingLimits | None = None,
     **options: Any,
 ) -> AsyncIterator[Family]:
     """A worker that serves delegated work, unless it `watches` nothing. It closes as a worker that shuts down."""
     stage = await set_up(
-        folder, ask=answer, tools=[DelegateTool(), *tools], delegation=limits, database=database, **options
+        folder,
+        ask=ask,
+        tools=[DelegateTool(), *tools],
+        delegation=limits,
+        database=database,
+        limits=spending,
+        **options,
     )  # type: ignore[arg-type]
     async with running(*([stage.engine.delegation.work()] if watches else [])):
         yield Family(stage)

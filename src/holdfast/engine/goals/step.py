@@ -48,8 +48,8 @@ async def check_and_continue(active: ActiveSession, settings: TurnSettings) -> M
 
 
 def get_cost(tx: Transaction, session_id: str) -> int:
-    """What the session has cost, in nano-dollars."""
-    return budget.get_session_cost(tx, session_id).spent
+    """What the session and its sub-agents have cost, in nano-dollars."""
+    return budget.get_tree_cost(tx, session_id).spent
 
 
 def _commit(active: ActiveSession, goal: Goal, step: GoalStep) -> ManualCommit:

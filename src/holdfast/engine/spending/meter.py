@@ -23,7 +23,7 @@ from holdfast.model.times import moment
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log
 from holdfast.store.spending import budget, usage
-from holdfast.store.spending.budget import LimitName, PlannedCall
+from holdfast.store.spending.budget import LimitName, PlannedCall, SettingsLimit, Spent
 from holdfast.store.spending.sums import day_of
 from holdfast.tasks import run_to_completion
 
@@ -44,10 +44,10 @@ class SpendingLimits(msgspec.Struct, frozen=True, kw_only=True):
     allows_unpriced: bool = False
     reply_tokens: int = 2000
 
-    def of(self, call: PlannedCall, raised: int) -> list[tuple[LimitName, int]]:
+    def of(self, call: PlannedCall, raised: int) -> list[tuple[SettingsLimit, int]]:
         """The limits that apply to the call."""
         session = None if self.session is None or not call.session_id else self.session + raised
-        given: list[tuple[LimitName, int | None]] = [
+        given: list[tuple[SettingsLimit, int | None]] = [
             ("session", session),
             ("user", self.users.get(call.user, self.user)),
             ("day", self.day),
@@ -60,6 +60,8 @@ class SpendingLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FindPrice = Callable[[str], Price | None]
+AppliedLimit = tuple[LimitName, int, Spent]
+"""A limit of a call, in nano-dollars, and what is spent of it."""
 
 
 def unknown_price(model: str) -> None:
@@ -82,14 +84,14 @@ class Meter:
     async def reserve(self, session_id: str, request: ModelRequest, *, has_goal: bool = False) -> str:
         """Reserve what the request may cost; returns the id of the reservation, empty without limits.
 
-        `has_goal` tells whether the session has an active goal, which may have a limit, too.
+        `has_goal` tells whether the session, or one that delegated to it, may have an active goal, which may have a limit, too.
 
         Waits while other calls hold what is left. Raises BudgetExceeded, or PriceUnknown for a model whose cost nobody knows.
         """
         price = self._find_price(request.model)
         if not (self.limits.are_set or has_goal) or (price is not None and price.is_free):
             return ""
-        if not self.limits.are_set and await self._services.database.read(budget.get_goal, session_id) is None:
+        if not self.limits.are_set and not await self._services.database.read(budget.list_goals, session_id):
             return ""
         estimate = None if price is None else self._estimate(request, price)
         services = self._services
@@ -100,6 +102,7 @@ class Meter:
                 call = PlannedCall(
                     reservation=reservation,
                     session_id=session_id,
+                    root_id="",
                     user="",
                     model=request.model,
                     day=day_of(services.clock.now()),
@@ -121,17 +124,22 @@ class Meter:
         """Reserve the call's estimate if it fits into every limit; False if it has to wait."""
         usage.catch_up_some(tx)  # names the key: from here on, no other reservation is made until the commit
         user = budget.find_user(tx, call.session_id) if call.session_id else ""
-        call = msgspec.structs.replace(call, user=user, amount=self._known_amount(tx, call))
-        raised = budget.get_raise(tx, call.session_id) if call.session_id else 0
-        for name, limit in [*self.limits.of(call, raised), *_goal_limit(tx, call.session_id)]:
-            spent = budget.get_spent(tx, name, call)
+        root = budget.find_root(tx, call.session_id) if call.session_id else ""
+        call = msgspec.structs.replace(call, user=user, root_id=root, amount=self._known_amount(tx, call))
+        raised = budget.get_raise(tx, root) if root else 0
+        for name, limit, spent in [*self._limits(tx, call, raised), *_goal_limits(tx, call)]:
             decision = decide(limit, spent, call.amount)
             if decision == "stop":
-                raise BudgetExceeded(_refusal(name, limit, spent.spent, call), can_be_raised=name == "session")
+                refused_at = raised if name == "session" else None
+                raise BudgetExceeded(_refusal(name, limit, spent.spent, call), raised=refused_at)
             if decision == "wait":
                 return False
         budget.reserve(tx, call)
         return True
+
+    def _limits(self, tx: Transaction, call: PlannedCall, raised: int) -> list[AppliedLimit]:
+        limits = self.limits.of(call, raised)
+        return [(name, limit, budget.get_spent(tx, name, call)) for name, limit in limits]
 
     def _known_amount(self, tx: Transaction, call: PlannedCall) -> int | None:
         """The estimate; of a model that is not in the price table, the average of its last calls."""
@@ -208,10 +216,10 @@ class Meter:
         await run_to_completion(self._services.database.write(work))
 
 
-def _goal_limit(tx: Transaction, session_id: str) -> list[tuple[LimitName, int]]:
-    """What the session may cost while it works towards its goal, if that has a limit."""
-    goal = budget.get_goal(tx, session_id) if session_id else None
-    return [] if goal is None else [("goal", goal.cost_before + (goal.max_cost or 0))]
+def _goal_limits(tx: Transaction, call: PlannedCall) -> list[AppliedLimit]:
+    """What the session, or one that delegated to it, may cost while it works towards a goal, if that has a limit."""
+    found = budget.list_goals(tx, call.session_id) if call.session_id else []
+    return [("goal", goal.cost_before + (goal.max_cost or 0), budget.get_tree_cost(tx, of)) for of, goal in found]
 
 
 def _refusal(name: LimitName, limit: int, spent: int, call: PlannedCall) -> str:
@@ -220,7 +228,8 @@ def _refusal(name: LimitName, limit: int, spent: int, call: PlannedCall) -> str:
     facts = f"{format_money(spent)} of {format_money(limit)} is spent"
     match name:
         case "session":
-            return f"the budget of this session is used up: {facts}. /cost raise AMOUNT raises it for this session"
+            whose = "this session" if call.root_id == call.session_id else f"session {call.root_id} and its sub-agents"
+            return f"the budget of {whose} is used up: {facts}. /cost raise AMOUNT raises it for that session"
         case "goal":
             return f"the budget of this goal is used up: the session has cost {format_money(spent)}. /goal resume allows as much again"
         case "user":

@@ -34,6 +34,8 @@ class SessionSpending(msgspec.Struct, frozen=True):
 
     session_id: str
     by_model: dict[str, UsageSum]
+    sub_agents: UsageSum
+    """What its sub-agents have used, and theirs. It counts for the limit of the session."""
     limits: tuple[LimitReport, ...]
     raised: int
 
@@ -62,13 +64,14 @@ async def report_session(database: Database, meter: Meter, session_id: str, *, a
 
     def work(tx: Transaction) -> SessionSpending:
         sessions.get(tx, session_id)
-        user = budget.find_user(tx, session_id)
-        raised = budget.get_raise(tx, session_id)
-        call = PlannedCall("", session_id, user, "", day_of(at), "", at, 0)
+        user, root = budget.find_user(tx, session_id), budget.find_root(tx, session_id)
+        raised = budget.get_raise(tx, root)
+        call = PlannedCall("", session_id, root, user, "", day_of(at), "", at, 0)
         limits = [
             LimitReport(name, limit, budget.get_spent(tx, name, call)) for name, limit in meter.limits.of(call, raised)
         ]
-        return SessionSpending(session_id, usage.list_of_session(tx, session_id), tuple(limits), raised)
+        by_model, below = usage.list_of_session(tx, session_id), usage.sum_of_sub_agents(tx, session_id)
+        return SessionSpending(session_id, by_model, below, tuple(limits), raised)
 
     return await database.read(work)
 
@@ -76,7 +79,7 @@ async def report_session(database: Database, meter: Meter, session_id: str, *, a
 async def raise_session_limit(
     database: Database, meter: Meter, session_id: str, amount: float, *, by: str, at: int
 ) -> SessionSpending:
-    """Allow the session to spend more, in US dollars. Raises Invalid if it has no limit or the amount is not one."""
+    """Allow the session and its sub-agents to spend more, in US dollars. Raises Invalid if it has no limit or the amount is not one."""
     if meter.limits.session is None:
         raise Invalid("sessions have no budget that could be raised; [budget] session sets one")
     if not 0 < amount <= HIGHEST_COST:

@@ -104,6 +104,11 @@ class ActiveSession(msgspec.Struct, eq=False):
             await self._isolate()
         await run_to_completion(self._commit(events, also, check))
 
+    @property
+    def may_have_goal(self) -> bool:
+        """Whether the session works towards a goal. A sub-agent may work towards one of a session above it."""
+        return self.session.summary.goal == "active" or self.session.delegated_by is not None
+
     def to_compact(self, meter: Meter | None = None) -> SessionToCompact:
         """The parts of this session that compaction needs. The calls of models are recorded by the meter."""
         database, clock = self.services.database, self.services.clock
@@ -124,7 +129,7 @@ class ActiveSession(msgspec.Struct, eq=False):
                 session_id=self.id,
                 purpose="summary",
                 turn_id=turn_id,
-                has_goal=self.session.summary.goal == "active",
+                has_goal=self.may_have_goal,
             )
         )
         return SessionToCompact(self.context, turn_id, chunks, self.end_preparation, mode, metered)

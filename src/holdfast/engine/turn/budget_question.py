@@ -1,7 +1,8 @@
 """Asks the operator whether a session may spend more, when its budget is used up in the middle of its work.
 
 The question is committed before it is shown, under a name made of what the session had been allowed until then. So a
-worker that continues the turn finds the same question, open or answered, and one answer raises the budget once.
+worker that continues the turn finds the same question, open or answered, and one answer raises the budget once. Sub-agents
+share the budget: the answer to the question of one of them answers those of the others.
 """
 
 from holdfast.engine.spending.meter import Meter
@@ -16,18 +17,14 @@ from holdfast.store.database import Transaction
 from holdfast.store.repos import approvals
 from holdfast.store.spending import budget
 
-ASKED = "budget-"
-"""The beginning of the name of a question, in place of the id of a call."""
-
 
 async def may_continue(active: ActiveSession, meter: Meter, exceeded: BudgetExceeded) -> bool:
     """Ask whether the session may spend its limit once more, and raise the limit if so. Waits for the answer."""
     amount = meter.limits.session
-    if not exceeded.can_be_raised or not amount or active.turn.id is None:
+    if exceeded.raised is None or not amount or active.turn.id is None:
         return False
-    database, clock = active.services.database, active.services.clock
-    raised = await database.read(budget.get_raise, active.id)
-    place = (active.id, active.turn.id, f"{ASKED}{raised}")
+    database, clock, raised = active.services.database, active.services.clock, exceeded.raised
+    place = (active.id, active.turn.id, f"{budget.QUESTION}{raised}")
     if await database.read(approvals.get, *place) is None:
         facts = str(exceeded).partition(". ")[0].removeprefix("the ")
         await _put(active, place, f"The {facts}. May it spend {format_money(amount)} more?")
@@ -37,7 +34,7 @@ async def may_continue(active: ActiveSession, meter: Meter, exceeded: BudgetExce
     event = BudgetRaised(amount=amount / NANO, by="" if answer is None else answer.by)
 
     def work(tx: Transaction) -> None:
-        if budget.get_raise(tx, active.id) == raised:
+        if budget.get_raise(tx, budget.find_root(tx, active.id)) == raised:
             budget.raise_limit(tx, active.id, event, at=clock.now())
 
     await database.write(work)

@@ -101,10 +101,9 @@ async def call_model(active: ActiveSession, settings: ModelCallSettings, request
 
 
 async def _reserve(active: ActiveSession, settings: ModelCallSettings, request: ModelRequest) -> str:
-    has_goal = active.session.summary.goal == "active"
-    if settings.meter is None or not (settings.has_limits or has_goal):
+    if settings.meter is None or not (settings.has_limits or active.may_have_goal):
         return ""
-    return await settings.meter.reserve(active.id, request, has_goal=has_goal)
+    return await settings.meter.reserve(active.id, request, has_goal=active.may_have_goal)
 
 
 def _settlement(

@@ -85,6 +85,8 @@ class SessionUsageResponse(Document, frozen=True):
     total: UsageItem
     limits: list[LimitItem]
     raised: float
+    sub_agents: UsageItem
+    """What its sub-agents have used, and theirs. It is not in `total`."""
 
     @classmethod
     def from_spending(cls, found: SessionSpending) -> Self:
@@ -97,6 +99,7 @@ class SessionUsageResponse(Document, frozen=True):
                 for one in found.limits
             ],
             to_dollars(found.raised),
+            UsageItem.from_sum(found.sub_agents),
         )
 
 

@@ -8,15 +8,19 @@ from typing import Literal, cast
 
 import msgspec
 
+from holdfast.model.answer import Answer
 from holdfast.model.entry import loads
 from holdfast.model.event import BudgetRaised
 from holdfast.model.goal import Goal
 from holdfast.model.price import to_nano
 from holdfast.store.database import Row, Transaction, Value
-from holdfast.store.repos import log
+from holdfast.store.repos import approvals, delegations, log
 from holdfast.store.spending import usage
 
+SettingsLimit = Literal["session", "user", "day"]
 LimitName = Literal["session", "goal", "user", "day"]
+QUESTION = "budget-"
+"""The beginning of the name of a question whether a limit may be raised, in place of the id of a call."""
 TOPIC = "budget"
 """Notified when a reservation ends, because a call may wait for that."""
 
@@ -27,6 +31,8 @@ class PlannedCall(msgspec.Struct, frozen=True):
     reservation: str
     session_id: str
     """Empty for a call that belongs to no session."""
+    root_id: str
+    """The session at the top of the tree of sub-agents: its limit is that of the whole tree."""
     user: str
     model: str
     day: str
@@ -61,11 +67,11 @@ class PriceRecord(msgspec.Struct, frozen=True):
         return self.cost // self.priced if self.priced else None
 
 
-def get_spent(tx: Transaction, limit: LimitName, call: PlannedCall) -> Spent:
+def get_spent(tx: Transaction, limit: SettingsLimit, call: PlannedCall) -> Spent:
     """What was spent of the limit that applies to the call. Sum up the log first."""
     match limit:
-        case "session" | "goal":
-            return get_session_cost(tx, call.session_id)
+        case "session":
+            return get_tree_cost(tx, call.root_id)
         case "user":
             scope: dict[str, Value] = {"day": call.day, "sender": call.user}
             return _spent(tx.one("budget.sum_sender", **scope), tx.one("budget.cost_of_sender", **scope))
@@ -74,17 +80,22 @@ def get_spent(tx: Transaction, limit: LimitName, call: PlannedCall) -> Spent:
             return _spent(tx.one("budget.sum_day", **scope), tx.one("budget.cost_of_day", **scope))
 
 
-def get_session_cost(tx: Transaction, session_id: str) -> Spent:
-    """What the session has cost, on all days. Sum up the log first."""
+def get_tree_cost(tx: Transaction, session_id: str) -> Spent:
+    """What the session and its sub-agents have cost, on all days. Sum up the log first."""
     scope: dict[str, Value] = {"of": session_id}
-    return _spent(tx.one("budget.sum_session", **scope), tx.one("budget.cost_of_session", **scope))
+    return _spent(tx.one("budget.sum_tree", **scope), tx.one("budget.cost_of_tree", **scope))
 
 
-def get_goal(tx: Transaction, session_id: str) -> Goal | None:
-    """The session's active goal that has a limit of cost."""
-    row = tx.one("budget.get_goal", of=session_id)
-    goal = None if row is None else loads(cast("str", row[0]), Goal)
-    return goal if goal is not None and goal.max_cost is not None else None
+def find_root(tx: Transaction, session_id: str) -> str:
+    """The session whose limit applies to a session: that at the top of its tree."""
+    return delegations.find_root(tx, session_id, "")[0]
+
+
+def list_goals(tx: Transaction, session_id: str) -> list[tuple[str, Goal]]:
+    """The active goals with a limit of cost that the session works for, its own or those of sessions above it."""
+    rows = tx.all("budget.list_goals", of=session_id)
+    found = [(cast("str", of), loads(cast("str", body), Goal)) for of, body in rows]
+    return [(of, goal) for of, goal in found if goal.max_cost is not None]
 
 
 def _spent(row: Row | None, summed: Row | None) -> Spent:
@@ -142,7 +153,14 @@ def get_raise(tx: Transaction, session_id: str) -> int:
 
 
 def raise_limit(tx: Transaction, session_id: str, raised: BudgetRaised, *, at: int) -> int:
-    """Raise the session's limit, and record who did; returns by how much it is raised altogether."""
+    """Raise the limit of the session's tree, and record who did in the log of its root; returns by how much it is raised altogether.
+
+    This answers the questions of the root and its running sub-agents whether it may be raised.
+    """
+    session_id = find_root(tx, session_id)
+    for question in approvals.list_unanswered_in_tree(tx, session_id):
+        if question.call_id.startswith(QUESTION):
+            approvals.answer(tx, *question.call_key, answer=Answer(allowed=True), by=raised.by, at=at)
     log.annotate(tx, session_id, raised, at=at)
     tx.run("budget.raise_limit", of=session_id, amount=to_nano(raised.amount))
     tx.notify(TOPIC)

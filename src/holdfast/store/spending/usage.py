@@ -206,6 +206,12 @@ def list_of_session(tx: Transaction, session_id: str) -> dict[str, UsageSum]:
     return {row.key.model: row.sum for row in map(_row, tx.all("usage.list_of_session", of=session_id))}
 
 
+def sum_of_sub_agents(tx: Transaction, session_id: str) -> UsageSum:
+    """The sum of all sessions below one."""
+    row = tx.one("usage.sum_of_sub_agents", of=session_id)
+    return UsageSum() if row is None else _row(row).sum
+
+
 def _row(row: Row) -> UsageRow:
     return UsageRow(UsageKey(*row[:4]), UsageSum(*row[4:]))  # type: ignore[arg-type] # the schema checks the types
 

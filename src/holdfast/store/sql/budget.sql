@@ -45,8 +45,13 @@ FROM (
   FROM reservation WHERE day = :day AND sender = :sender
 ) AS found;
 
--- name: sum_session
--- The same of one session, on all days.
+-- name: sum_tree
+-- The same of one session and its sub-agents, on all days.
+WITH RECURSIVE tree (id) AS (
+  SELECT id FROM session WHERE id = :of
+  UNION
+  SELECT delegation.child_id FROM delegation JOIN tree ON delegation.parent_id = tree.id
+)
 SELECT
   CAST(coalesce(sum(CASE WHEN running = 0 THEN amount END), 0) AS BIGINT),
   CAST(coalesce(sum(CASE WHEN running = 1 THEN amount END), 0) AS BIGINT),
@@ -56,7 +61,7 @@ FROM (
   SELECT amount, CASE WHEN state = 'open' AND EXISTS (
     SELECT 1 FROM worker WHERE worker.id = reservation.worker_id AND worker.ended_at IS NULL
   ) THEN 1 ELSE 0 END AS running
-  FROM reservation WHERE session_id = :of
+  FROM reservation WHERE session_id IN (SELECT id FROM tree)
 ) AS found;
 
 -- name: cost_of_day
@@ -65,8 +70,14 @@ SELECT CAST(coalesce(sum(cost), 0) AS BIGINT) FROM usage_day WHERE day = :day;
 -- name: cost_of_sender
 SELECT CAST(coalesce(sum(cost), 0) AS BIGINT) FROM usage_day WHERE day = :day AND sender = :sender;
 
--- name: cost_of_session
-SELECT CAST(coalesce(sum(cost), 0) AS BIGINT) FROM usage_session WHERE session_id = :of;
+-- name: cost_of_tree
+-- What one session and its sub-agents have cost, as far as it is summed up.
+WITH RECURSIVE tree (id) AS (
+  SELECT id FROM session WHERE id = :of
+  UNION
+  SELECT delegation.child_id FROM delegation JOIN tree ON delegation.parent_id = tree.id
+)
+SELECT CAST(coalesce(sum(cost), 0) AS BIGINT) FROM usage_session WHERE session_id IN (SELECT id FROM tree);
 
 -- name: get_raise
 SELECT amount FROM budget_raise WHERE session_id = :of;
@@ -75,5 +86,11 @@ SELECT amount FROM budget_raise WHERE session_id = :of;
 INSERT INTO budget_raise (session_id, amount) VALUES (:of, :amount)
 ON CONFLICT (session_id) DO UPDATE SET amount = budget_raise.amount + excluded.amount;
 
--- name: get_goal
-SELECT body FROM goal WHERE session_id = :of AND state = 'active';
+-- name: list_goals
+-- The active goals of a session and of those that delegated to it.
+WITH RECURSIVE above (id) AS (
+  SELECT id FROM session WHERE id = :of
+  UNION
+  SELECT delegation.parent_id FROM delegation JOIN above ON delegation.child_id = above.id
+)
+SELECT session_id, body FROM goal WHERE state = 'active' AND session_id IN (SELECT id FROM above) ORDER BY session_id;

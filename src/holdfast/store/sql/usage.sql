@@ -110,6 +110,16 @@ FROM usage_pruned ORDER BY day, model, source, sender;
 SELECT '', model, '', '', turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost
 FROM usage_session WHERE session_id = :of ORDER BY model;
 
+-- name: sum_of_sub_agents
+-- The sum of all sessions below one.
+WITH RECURSIVE tree (id) AS (
+  SELECT child_id FROM delegation WHERE parent_id = :of
+  UNION
+  SELECT delegation.child_id FROM delegation JOIN tree ON delegation.parent_id = tree.id
+)
+SELECT '', '', '', '', CAST(coalesce(sum(turns), 0) AS BIGINT), CAST(coalesce(sum(calls), 0) AS BIGINT), CAST(coalesce(sum(unpriced), 0) AS BIGINT), CAST(coalesce(sum(tokens_in), 0) AS BIGINT), CAST(coalesce(sum(tokens_out), 0) AS BIGINT), CAST(coalesce(sum(cache_read), 0) AS BIGINT), CAST(coalesce(sum(cache_write), 0) AS BIGINT), CAST(coalesce(sum(reasoning), 0) AS BIGINT), CAST(coalesce(sum(cost), 0) AS BIGINT)
+FROM usage_session WHERE session_id IN (SELECT id FROM tree);
+
 -- name: get_price_record
 -- Calls of a model since a day: how many had a known cost, how many not, the cost of the former and all their tokens.
 SELECT CAST(coalesce(sum(calls - unpriced), 0) AS BIGINT), CAST(coalesce(sum(unpriced), 0) AS BIGINT),
