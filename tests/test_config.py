@@ -213,13 +213,13 @@ def test_every_section_of_the_file_is_read(home: Path) -> None:
         ("fallback_models = ['x']", {}, ["fallback_models[0]", "provider:name"]),
         ("[context]\nsummary_model = 'x'", {}, ["context.summary_model", "provider:name"]),
         ("store = '/data/x.db'", {}, ["store", "sqlite:///path"]),
-        ("[context]\ncompact_at = 1.5", {}, ["context.compact_at", "< 1"]),
+        ("[context]\ncompact_at = 1.5", {}, ["context.compact_at", "below 1"]),
         ("[context]\nwindow = 'large'", {}, ["context.window", "int"]),
         ("[context]\non_summary_failure = 'cry'", {}, ["context.on_summary_failure", "digest, refuse"]),
         ("[liveness]\nstale_seconds = 20", {}, ["liveness.stale_seconds", "twice"]),
-        ("[liveness]\nheartbeat_seconds = 0", {}, ["liveness.heartbeat_seconds", "> 0"]),
+        ("[liveness]\nheartbeat_seconds = 0", {}, ["liveness.heartbeat_seconds", "above 0"]),
         ("[reset]\nmode = 'weekly'", {}, ["reset.mode", "none, idle, daily, both"]),
-        ("[reset]\nat_hour = 24", {}, ["reset.at_hour", "<= 23"]),
+        ("[reset]\nat_hour = 24", {}, ["reset.at_hour", "at most 23"]),
         ("[reset]\ntimezone = 'Mars/Olympus'", {}, ["reset.timezone", "Europe/Berlin"]),
         ("[reset]\ntimezone = '../../etc/passwd'", {}, ["reset.timezone"]),
         ("[reset.channels.telegram]\ntimezone = 'Mars/Olympus'", {}, ["reset.channels.telegram.timezone"]),
@@ -235,12 +235,12 @@ def test_every_section_of_the_file_is_read(home: Path) -> None:
         ("[fleet]\npeers = ['other']", {}, ["fleet.peers", "http://"]),
         ("[mcp.a]\ntrust = true", {}, ["mcp.a", "a command or a url"]),
         ("[mcp.a]\ncommand = ['x']\nurl = 'http://x'", {}, ["mcp.a", "a command or a url"]),
-        ("[mcp.a]\ncommand = 'x'", {}, ["mcp.a.command", "array"]),
+        ("[mcp.a]\ncommand = 'x'", {}, ["mcp.a.command", "a list"]),
         ("x = ", {}, ["config.toml is not TOML"]),
         ("", {"HOLDFAST_MODLE": "x"}, ["HOLDFAST_MODLE", "HOLDFAST_HOME, HOLDFAST_STORE, HOLDFAST_MODEL"]),
         ("", {"HOLDFAST_MODEL": "gpt-5"}, ["HOLDFAST_MODEL", "provider:name"]),
         ("", {"HOLDFAST_LOG": "loud"}, ["HOLDFAST_LOG", "debug, info, warning, error"]),
-        ("", {"HOLDFAST_CONTEXT_TOKENS": "many"}, ["HOLDFAST_CONTEXT_TOKENS", "int"]),
+        ("", {"HOLDFAST_CONTEXT_TOKENS": "many"}, ["HOLDFAST_CONTEXT_TOKENS", "an integer"]),
         ("", {"HOLDFAST_CONTEXT_TOKENS": "-1"}, ["HOLDFAST_CONTEXT_TOKENS"]),
         ("", {"HOLDFAST_STORE": "mysql://x"}, ["HOLDFAST_STORE", "sqlite:///path"]),
         ("", {"OPENAI_BASE_URL": "ftp://x"}, ["OPENAI_BASE_URL", "http://"]),
@@ -425,6 +425,28 @@ def test_the_key_for_images_can_come_from_the_environment(home: Path) -> None:
     assert "images.api_key_env names FLUX_KEY, which is not set" in read(home, text).warnings
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[api]\nport = "x"', "api.port: expected an integer, got a string"),
+        ("[api]\nport = 70000", "api.port: expected an integer of at most 65535"),
+        ('[api]\nhost = ""', "api.host: expected a string with a length of at least 1"),
+        ('[budget]\nday = "x"', "budget.day: expected a number, got a string"),
+        ("[liveness]\nheartbeat_seconds = 0", "liveness.heartbeat_seconds: expected a number above 0"),
+        ('[terminal]\nbackend = "x"', "terminal.backend: expected one of local, bubblewrap, container, ssh"),
+        ('[telemetry]\nsignals = ["x"]', "telemetry.signals[0]: expected one of traces, metrics, logs"),
+        ('[telemetry]\nsignals = "x"', "telemetry.signals: expected a list, got a string"),
+        ('[web]\nsearch_provider = "x"', "web.search_provider: expected one of brave, tavily, searxng"),
+        ("[prices]\nx = 1", "prices: expected a table, got an integer"),
+    ],
+)
+def test_a_malformed_setting_says_in_plain_words_what_is_expected(home: Path, text: str, message: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        read(home, text)
+
+    assert str(refused.value) == f"{home / 'config.toml'}: {message}"
+
+
 @pytest.mark.parametrize("text", ['enabled = "maybe"', 'terminal = "vt52"', "timeout_seconds = 0", 'base_url = "flux"'])
 def test_a_wrong_setting_for_images_is_named(home: Path, text: str) -> None:
     with pytest.raises(Invalid, match=rf"images\.{text.partition(' ')[0]}: expected"):
@@ -490,7 +512,7 @@ def test_the_key_for_searches_can_come_from_the_environment(home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('search_provider = "bing"', r"web\.search_provider: invalid enum"),
+        ('search_provider = "bing"', r"web\.search_provider: expected one of"),
         ('search_provider = "searxng"', r"needs web\.base_url"),
         ('search_provider = "tavily"', r"needs web\.api_key"),
         ("timeout_seconds = 0", r"web\.timeout_seconds: expected"),

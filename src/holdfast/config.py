@@ -4,10 +4,9 @@ An unknown or malformed setting is an error that lists the known ones. `docs/set
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
@@ -15,11 +14,11 @@ import msgspec
 from holdfast.model.errors import Invalid
 from holdfast.model.process import MARKER
 from holdfast.model.secret_names import is_secret
+from holdfast.setting_errors import explain
 from holdfast.settings import (
     DEFAULT_MODELS,
     EMBEDDED_MODEL,
     INTERNAL,
-    PROVIDERS,
     GatewaySettings,
     McpSettings,
     ModelAccess,
@@ -112,8 +111,10 @@ def _read_secret_files(env: Mapping[str, str]) -> dict[str, str]:
             raise Invalid(f"both {name} and {variable} are set; unset one of them")
         try:
             found[name] = Path(env[variable]).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as e:
-            raise Invalid(f"environment variable {variable}: cannot read {env[variable]}: {e}") from e
+        except UnicodeDecodeError as e:
+            raise Invalid(f"environment variable {variable}: {env[variable]} is not UTF-8 text") from e
+        except OSError as e:
+            raise Invalid(f"environment variable {variable}: cannot read {env[variable]}: {e.strerror}") from e
         if not found[name]:
             raise Invalid(f"environment variable {variable}: {env[variable]} is empty")
     return found
@@ -161,7 +162,7 @@ def _convert(table: Mapping[str, Any], kind: type[T], given: Mapping[str, str], 
     try:
         return msgspec.convert(table, kind, dec_hook=_decode_special)
     except msgspec.ValidationError as e:
-        raise Invalid(_explain(str(e), prefix, given, str(file))) from e
+        raise Invalid(explain(str(e), prefix, given, str(file))) from e
 
 
 def workdir() -> Path:
@@ -312,36 +313,6 @@ def _contains_secret(value: object) -> bool:
         return False
     secret_names = ("api_key", "key", "env", "headers", "token", "password", "secret")
     return any(name.endswith(secret_names) or _contains_secret(inner) for name, inner in value.items())
-
-
-_MSGSPEC_ERROR = re.compile(r"(?P<what>.*?)( - at (`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
-
-
-def _explain(message: str, prefix: str, given: Mapping[str, str], file: str) -> str:
-    """Rewrite an error of msgspec: where the setting was given, and which values are accepted."""
-    found = _MSGSPEC_ERROR.fullmatch(message)
-    assert found is not None, "the expression matches any text"
-    what, path = found["what"], prefix + (found["path"] or "").replace("gateway.platforms", "gateway")
-    hint = _hint_at(path)
-    if "regex" in what and (path == "model" or path.startswith(("fallback_models", "context.summary_model"))):
-        what = f"expected provider:name, where the provider is one of {', '.join(PROVIDERS)}"
-    elif path == "store":
-        what = "expected sqlite:///path or postgresql://…"
-    elif "regex" in what:
-        what = "expected a URL that begins with http:// or https://"
-    elif get_origin(hint) is Literal:
-        what = f"expected one of {', '.join(get_args(hint))}"
-    elif path == "models":
-        what = f"expected tables named after the providers: {', '.join(PROVIDERS)}"
-    where = f"environment variable {given[path]}" if path in given else f"{file}: {path}"
-    return f"{where}: {what[:1].lower()}{what[1:]}".replace("`", "")
-
-
-def _hint_at(path: str) -> Any:
-    hint: Any = Settings
-    for name in path.split("."):
-        hint = get_type_hints(hint).get(name) if is_section(hint) else None
-    return hint
 
 
 def _check(settings: Settings, file: str) -> None:

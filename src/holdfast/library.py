@@ -59,6 +59,8 @@ class Holdfast:
         """Open a session: an existing one by id, id prefix, alias or title (`ref`), the one with your `key`, created on first use, or a new one."""
         if model is not None:
             registry.parse(model)
+        if key == "":
+            raise Invalid("the key of a session is empty")
         opening = OpenRequest(
             ref=ref,
             channel=None if key is None else CHANNEL + key,

@@ -121,7 +121,7 @@ class ProcessSettings(Section, frozen=True):
 class ApiSettings(Section, frozen=True):
     key: Secret | None = None
     """By default a generated key in `<home>/api-key`."""
-    host: str = "127.0.0.1"
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8420
     idle_minutes: Count = 60
     session_headers: tuple[str, ...] = SESSION_HEADERS

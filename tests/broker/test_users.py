@@ -118,6 +118,11 @@ def test_an_unknown_user_is_not_found(users: Users) -> None:
             action("nobody")
 
 
+def test_before_the_first_user_there_is_nobody_to_give_a_new_key(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="user 'bo' not found"):
+        Users(tmp_path / "broker" / "users.json").new_key("bo")
+
+
 def test_a_damaged_file_authenticates_nobody(users: Users, tmp_path: Path) -> None:
     key = add(users, "ada")
     (tmp_path / "users.json").write_text("{")

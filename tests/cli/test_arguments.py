@@ -27,6 +27,7 @@ from tests.cli.seed import Seed
         (["run", "--", "-p"], ["run", "--", "-p"]),
         (["chta"], ["chta"]),
         (["--help"], ["--help"]),
+        (["run", "x", "--home"], ["run", "x", "--home"]),
         ([], []),
     ],
 )
@@ -48,6 +49,38 @@ def test_an_unknown_command_suggests_what_may_be_meant(holdfast: Holdfast, line:
 
     assert ran.code == 2
     assert message in ran.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--home", "", "sessions", "list"],
+        ["serve", "--host", ""],
+        ["broker", "--host", ""],
+        ["run", "hello", "--key", ""],
+        ["batch", ""],
+        ["backup", ""],
+        ["sessions", "import", ""],
+        ["sessions", "export", "x", "--out", ""],
+        ["skills", "add", ""],
+    ],
+)
+def test_an_empty_value_of_a_script_is_refused(holdfast: Holdfast, words: list[str]) -> None:
+    ran = holdfast(*words)
+
+    assert ran.code == 2
+    assert " is empty; see 'holdfast" in ran.err
+
+
+def test_a_number_that_is_none_is_called_so(holdfast: Holdfast) -> None:
+    assert "'x' is not an integer; see" in holdfast("sessions", "list", "--limit", "x").err
+
+
+def test_a_group_without_a_command_prints_its_help(holdfast: Holdfast) -> None:
+    ran = holdfast("sessions")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "\nCommands:\n  list " in ran.err
 
 
 def groups(group: click.Group, ctx: click.Context) -> Iterator[str]:

@@ -38,7 +38,7 @@ async def test_goal_sets_shows_pauses_and_clears_the_goal(context: TestContext) 
         ("/goal pause", "! no session yet"),
         ("/goal --turns many x", "! 'many' is not a number"),
         ("/goal --turns 0 x", "! a goal may take 1 to 1,000 turns"),
-        ("/goal --hours nan x", "! a goal may take up to"),
+        ("/goal --hours nan x", "! a goal may take more than 0 and up to"),
         ("/goal --cost -1 x", "! a goal may cost more than 0"),
         ("/goal --tokens 5 x", "! unknown option --tokens"),
         ("/goal --turns 5", "! the goal is missing"),

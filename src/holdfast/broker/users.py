@@ -118,7 +118,8 @@ class Users:
         return user, key
 
     def new_key(self, name: str) -> str:
-        """Replace the key of a user; the old key and all logins with it become invalid."""
+        """Replace the key of a user; the old key and all logins with it become invalid. Raises NotFound."""
+        self.get(name)  # before the lock, whose directory the first user creates
         with self._locked() as file:
             user, key = self.get(name), make_key(name)
             fresh = msgspec.structs.replace(user, digest=hash_key(key), worker_key=secrets.token_urlsafe(32))

@@ -10,6 +10,7 @@ from holdfast.batch.batch import Batch
 from holdfast.batch.prompts import BatchPrompt, read
 from holdfast.batch.results import ResultFile
 from holdfast.cli import context, errors, render, signals
+from holdfast.cli.parsing.non_empty import PATH
 from holdfast.cli.progress import ProgressBar
 from holdfast.model.errors import Invalid
 from holdfast.model.sanitize import visible
@@ -33,9 +34,9 @@ class BatchArguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option("--workers", type=click.IntRange(min=1, max=1000), default=4, help="Run this many prompts at once. [4]")
-@click.option("--out", type=click.Path(path_type=Path), help="Write results to this file. [FILE.results.jsonl]")
+@click.option("--out", type=PATH, help="Write results to this file. [FILE.results.jsonl]")
 @click.option("--name", help="Name the batch. The same prompts under another name run again. [the name of FILE]")
 @click.option("--model", metavar="PROVIDER:NAME", help="Use this model for prompts that name none.")
 @click.option("--retry-failed", "retries", is_flag=True, help="Retry the prompts that failed.")

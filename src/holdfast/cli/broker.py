@@ -10,6 +10,7 @@ from holdfast import config
 from holdfast.broker import admin
 from holdfast.cli import context, errors, render, signals
 from holdfast.cli.parsing.groups import SuggestingGroup
+from holdfast.cli.parsing.non_empty import PATH, TEXT
 from holdfast.clock import SystemClock, format_local_time
 from holdfast.interop.serialization import format_time
 from holdfast.model.sanitize import visible
@@ -19,7 +20,7 @@ from holdfast.settings import Settings
 
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True)
-@click.option("--host", help="Address to listen on. [127.0.0.1]")
+@click.option("--host", type=TEXT, help="Address to listen on. [127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 picks a free one. [8420]")
 @click.pass_context
 def broker(ctx: click.Context, host: str | None, port: int | None) -> int | None:
@@ -60,7 +61,7 @@ def _announce(address: str, users: str) -> None:
     "--config",
     "file",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Copy this config.toml into the new home. [user.toml in the broker's home]",
 )
 @context.json_option

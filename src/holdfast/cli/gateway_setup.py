@@ -24,7 +24,7 @@ from holdfast.store import atomic_file, durable_file
 
 WAIT_MINUTES = 5.0
 NOBODY_YET = (
-    "Nobody may talk to the agent yet. Start the server with `holdfast serve`, write to the agent, and approve the code "
+    "No one is allowed to talk to the agent yet. Start the server with `holdfast serve`, write to the agent, and approve the code "
     "that it answers with: holdfast gateway pair CODE"
 )
 

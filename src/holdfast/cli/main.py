@@ -14,6 +14,7 @@ from holdfast.cli import errors, render
 from holdfast.cli.context import CliContext
 from holdfast.cli.parsing import arguments
 from holdfast.cli.parsing.groups import LazyGroup, similar_commands
+from holdfast.cli.parsing.non_empty import PATH
 from holdfast.model.errors import HoldfastError
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class RootGroup(LazyGroup):
 @click.option(
     "--home",
     metavar="DIR",
-    type=click.Path(path_type=Path, readable=False),
+    type=PATH,
     help="Directory for all data. Overrides HOLDFAST_HOME. Accepted anywhere on the command line. [~/.holdfast]",
 )
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
@@ -109,6 +110,9 @@ def main(args: Sequence[str], *, owns_process: bool = False) -> int:
         render.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         return errors.INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as e:
+        click.echo(e.message, err=True)  # the help
+        return errors.USAGE
     except click.UsageError as e:
         _report(args, "invalid", _usage_message(e), as_json=as_json)
         return errors.USAGE
@@ -135,4 +139,7 @@ def _report(args: Sequence[str], code: str, message: str, *, as_json: bool) -> N
 
 def _usage_message(error: click.UsageError) -> str:
     command = error.ctx.command_path if error.ctx else "holdfast"
-    return f"{error.format_message().rstrip('.')}; see '{command} --help'"
+    said = error.format_message().rstrip(".")
+    for kind, plain in (("a valid integer range", "an integer"), ("a valid float range", "a number")):
+        said = said.replace(f"is not {kind}", f"is not {plain}")
+    return f"{said}; see '{command} --help'"

@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli import context, render
 from holdfast.cli.parsing.groups import SuggestingGroup
+from holdfast.cli.parsing.non_empty import NonEmptyPath
 from holdfast.clock import format_local_time
 from holdfast.interop.documents.memory import (
     FactDetailResponse,
@@ -119,7 +120,7 @@ def show(*, ref: str, as_json: bool) -> None:
 @click.option("--scope", type=click.Choice(SCOPES), default="user", show_default=True, help="Set whose fact it is.")
 @click.option(
     "--project",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=NonEmptyPath(path_type=Path, exists=True, file_okay=False),
     help="Set the directory of the project.  [default: the working directory]",
 )
 @owner_option
@@ -188,7 +189,7 @@ def forget(*, refs: tuple[str, ...], as_json: bool) -> None:
 
 
 @memory.command()
-@click.argument("file", metavar="[FILE]", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.argument("file", metavar="[FILE]", type=NonEmptyPath(path_type=Path, dir_okay=False), required=False)
 @owner_option
 @click.option("--all", "everyone", is_flag=True, help="Include the facts of all owners.")
 @click.option("--history", is_flag=True, help="Include superseded and forgotten versions.")

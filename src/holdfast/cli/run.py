@@ -18,6 +18,7 @@ from holdfast.cli import (
     turn_documents,
     turn_output,
 )
+from holdfast.cli.parsing.non_empty import TEXT
 from holdfast.cli.parsing.session_ref import REF
 from holdfast.cli.progress import Spinner
 from holdfast.cli.turn_documents import TurnLines
@@ -49,7 +50,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 @click.command()
 @click.argument("prompt", required=False)
 @click.option("--session", "ref", type=REF, metavar="REF", help="Continue this session.")
-@click.option("--key", metavar="KEY", help="Continue the session with this key, or create it.")
+@click.option("--key", type=TEXT, metavar="KEY", help="Continue the session with this key, or create it.")
 @click.option("--model", metavar="PROVIDER:NAME", help="Set the model of the session.")
 @click.option("--title", help="Set the title of a new session.")
 @click.option("--terminal", type=click.Choice(TERMINALS), help="Run commands in this backend, for a new session.")

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from holdfast.cli import context, errors, garbage_collection, model_setup, render, signals
+from holdfast.cli.parsing.non_empty import TEXT
 from holdfast.process_slots import MAX_PROCESSES, ProcessSlot
 from holdfast.safe_fetch import is_loopback
 from holdfast.settings import Settings
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--host", help="Address to listen on. [127.0.0.1]")
+@click.option("--host", type=TEXT, help="Address to listen on. [127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 picks a free one. [8420]")
 @click.option("--fd", type=click.IntRange(min=0), help="Listen on this inherited socket.")
 @click.option("--processes", type=click.IntRange(1, MAX_PROCESSES), default=1, help="Number of processes. [1]")

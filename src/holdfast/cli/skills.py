@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.cli import context, render
 from holdfast.cli.parsing.groups import SuggestingGroup
+from holdfast.cli.parsing.non_empty import TEXT
 from holdfast.model.errors import Conflict, Invalid, NotFound
 from holdfast.model.sanitize import one_line, visible
 
@@ -92,7 +93,7 @@ def show(*, name: str, as_json: bool) -> None:
 
 
 @skills.command()
-@click.argument("directory")
+@click.argument("directory", type=TEXT)
 @click.option("--force", is_flag=True, help="Replace the skill of that name.")
 @context.json_option
 def add(*, directory: str, force: bool, as_json: bool) -> None:

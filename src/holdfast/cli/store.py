@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import context, render
+from holdfast.cli.parsing.non_empty import PATH
 from holdfast.cli.progress import show_stages
 from holdfast.model.sanitize import visible
 from holdfast.model.text import counted
@@ -15,11 +16,9 @@ from holdfast.model.text import counted
 if TYPE_CHECKING:
     from holdfast.store.repos.workers import Worker
 
-FILE = click.Path(path_type=Path)
-
 
 @click.command()
-@click.argument("file", type=FILE)
+@click.argument("file", type=PATH)
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @context.json_option
 def backup(*, file: Path, force: bool, as_json: bool) -> None:
@@ -36,7 +35,7 @@ def backup(*, file: Path, force: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("file", type=FILE)
+@click.argument("file", type=PATH)
 @click.option("--replace", is_flag=True, help="Restore even if the store has sessions; they are saved to a file first.")
 @context.json_option
 def restore(*, file: Path, replace: bool, as_json: bool) -> None:

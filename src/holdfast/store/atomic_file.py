@@ -18,7 +18,7 @@ def translate(error: OSError, path: Path | str) -> HoldfastError:
     reason = error.strerror or str(error)
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return DiskFull(f"the disk is full: {path} was not written; make room and try again")
+            return DiskFull(f"the disk is full: {path} was not written; free some space and try again")
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return ReadOnly(f"cannot write {path}: {reason}")
         case errno.ENOENT | errno.ENOTDIR | errno.EISDIR | errno.ENAMETOOLONG:

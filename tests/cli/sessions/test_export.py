@@ -170,7 +170,10 @@ def test_a_full_disk_is_not_reported_as_a_complete_export(holdfast: Holdfast, se
         for args in (("export", session_id), ("list",)):
             ran = holdfast.process("sessions", *args, stdout=full, stderr=-1)
             assert ran.code == 5
-            assert ran.err == "holdfast: the disk is full: standard output was not written; make room and try again\n"
+            assert (
+                ran.err
+                == "holdfast: the disk is full: standard output was not written; free some space and try again\n"
+            )
 
 
 @pytest.mark.process

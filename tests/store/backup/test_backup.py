@@ -1,6 +1,7 @@
 """A backup is complete and verified, or does not exist."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,16 @@ def test_an_existing_file_is_replaced_only_with_the_option(seed: Seed, copy: Pat
 
     backup.backup(seed.path, copy, replace=True)
     assert heads(copy) == heads(seed.path)
+
+
+def test_a_pipe_or_a_device_is_never_replaced_by_a_backup(seed: Seed, tmp_path: Path) -> None:
+    seed.session()
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(Invalid, match="is a device, a pipe or a socket"):
+        backup.backup(seed.path, tmp_path / "pipe", replace=True)
+
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_the_store_is_never_its_own_backup(seed: Seed, tmp_path: Path) -> None:

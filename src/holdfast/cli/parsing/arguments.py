@@ -20,8 +20,8 @@ def normalize(args: Sequence[str], commands: Collection[str]) -> list[str]:
     rest: list[str] = []
     options = iter(args[:end])
     for arg in options:
-        if arg == "--home":
-            front += [arg, *([value] if (value := next(options, None)) is not None else [])]
+        if arg == "--home" and (value := next(options, None)) is not None:
+            front += [arg, value]
         elif arg.startswith("--home="):
             front.append(arg)
         else:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli import context, render
+from holdfast.cli.parsing.non_empty import PATH
 from holdfast.cli.parsing.session_ref import REF
 from holdfast.interop.export import jsonl as exporting
 from holdfast.interop.export import markdown_file
@@ -34,7 +35,7 @@ FORMATS = ("jsonl", "md", "html")
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Write to this file, readable only by you, instead of standard output.",
 )
 @click.option("--force", is_flag=True, help="Replace existing files.")

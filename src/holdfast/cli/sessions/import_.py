@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from holdfast.cli import context, errors, render
+from holdfast.cli.parsing.non_empty import TEXT
 from holdfast.cli.progress import show_progress
 from holdfast.interop.importing.runner import ImportInput, ImportResult, ImportRun
 from holdfast.model.errors import Invalid
@@ -37,7 +38,7 @@ DRY_RUN_OUTCOMES = OUTCOMES | {"new": "would be imported", "extended": "would be
 
 
 @click.command("import")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.argument("paths", metavar="PATH...", nargs=-1, type=TEXT, required=True)
 @click.option("--as-new", is_flag=True, help="Import Holdfast exports under new ids.")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported; change nothing.")
 @context.json_option

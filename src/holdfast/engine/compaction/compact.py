@@ -101,7 +101,7 @@ async def _compact(
 
     before, found = await asyncio.to_thread(prepare) if len(context.view) > MANY_MESSAGES else prepare()
     if found is None:
-        return before.failed("there is nothing in it that could be made shorter by a fifth", NO_GAIN)
+        return before.failed("its context would shrink by less than a fifth", NO_GAIN)
     if not found.gone:
         return before.compacted(found, WrittenSummary(before.summary, "thinned", "", 0, NO_USAGE))
     await session.before_summary()

@@ -144,7 +144,7 @@ def _with_changes(limits: GoalLimits, changes: GoalChanges) -> GoalLimits:
     if not 1 <= turns <= MOST_TURNS:
         raise Invalid(f"a goal may take 1 to {MOST_TURNS:,} turns, not {turns}")
     if not 0 < hours <= MOST_HOURS:
-        raise Invalid(f"a goal may take up to {MOST_HOURS:,} hours, and more than 0, not {hours:g}")
+        raise Invalid(f"a goal may take more than 0 and up to {MOST_HOURS:,} hours, not {hours:g}")
     if cost is not None and not 0 < cost <= HIGHEST_COST:
-        raise Invalid(f"a goal may cost more than 0 US dollars, and up to {HIGHEST_COST:,.0f}, not {cost:g}")
+        raise Invalid(f"a goal may cost more than 0 and up to {HIGHEST_COST:,.0f} US dollars, not {cost:g}")
     return GoalLimits(max_turns=turns, max_hours=hours, max_cost=cost)

@@ -151,8 +151,8 @@ class Meter:
             return record.average
         if record.unpriced and not self.limits.allows_unpriced:
             raise PriceUnknown(
-                f"there is a budget, and nobody knows what {call.model} costs: its provider does not say so. Add "
-                f'[prices."{call.model}"] to config.toml, or allow it with [budget] unpriced = "allow"'
+                f"the price of {call.model} is unknown, so the budget cannot be checked. Add "
+                f'[prices."{call.model}"] to config.toml, or set [budget] unpriced = "allow"'
             )
         return 0 if self.limits.allows_unpriced else None
 

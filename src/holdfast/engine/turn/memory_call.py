@@ -100,7 +100,7 @@ def _check_scope(tx: Transaction, request: FactRequest, place: MemoryPlace) -> N
     before = memory.get(tx, request.replaces)
     if before is not None and before.owner == EVERYBODY:
         raise Invalid(
-            f"{before.id} has the scope global, which is told to everybody, so only the owner of this installation can "
+            f"{before.id} has the scope global, which applies to every user, so only the owner of this installation can "
             f"correct it: /memory correct {before.id} TEXT"
         )
 

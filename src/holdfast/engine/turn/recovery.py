@@ -138,7 +138,7 @@ def plan(
     if policy == "close":
         for event in events:
             turn = fold_turn(turn, event)
-        reason = "the worker died in mid-turn, and nobody asked to resume"
+        reason = "the worker died during the turn, and no one resumed it"
         events += close(turn, outcome="interrupted", reason=reason, usage=spent(entries, turn.id or ""))
     return events
 

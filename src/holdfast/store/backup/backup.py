@@ -53,12 +53,14 @@ def backup(
 ) -> BackupFile:
     """Copy the store to a file while other processes use it, and verify the copy.
 
-    Raises NotFound without a store, Invalid if the target exists and `replace` is not set, and Corrupt if the copy is not
+    Raises NotFound without a store, Invalid if the target exists and `replace` is not set or is not a file, and Corrupt if the copy is not
     sound because the store or the disk is damaged.
     """
     if not store.is_file():
         raise NotFound(f"there is no store at {store}; nothing to back up")
     atomic_file.refuse_existing(target, replace=replace)
+    if target.exists() and not target.is_file():
+        raise Invalid(f"{target} is a device, a pipe or a socket; give the path of a file")
     if same_file(store, target):
         raise Invalid(f"{target} is the store itself; give another file")
     try:

@@ -47,7 +47,7 @@ def parse_channel(channel: str) -> Address:
     """The address of a channel. Raises Invalid if it is not a chat."""
     platform, colon, chat = channel.partition(":")
     if not colon or not platform or not chat:
-        raise Invalid(f"{channel!r} is not a chat; write telegram:CHAT or email:SOMEBODY@EXAMPLE.ORG")
+        raise Invalid(f"{channel!r} is not a chat; write telegram:CHAT or email:NAME@EXAMPLE.ORG")
     return Address(platform, chat)
 
 

@@ -32,7 +32,7 @@ def translate(error: apsw.Error, path: Path) -> HoldfastError:
     """Our error for an error of SQLite. The only place that decides this."""
     match error:
         case apsw.FullError():
-            return DiskFull(f"the disk is full: nothing was saved to {path}; make room and try again")
+            return DiskFull(f"the disk is full: nothing was saved to {path}; free some space and try again")
         case apsw.CantOpenError() if _may_write(path):
             return IoFailed(
                 f"cannot open {path} although permissions allow it: too many open files, or a failing disk; nothing was saved"

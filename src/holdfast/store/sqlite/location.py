@@ -125,6 +125,6 @@ def _translate(error: OSError, path: Path) -> HoldfastError:
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return ReadOnly(f"cannot write to {error.filename or path}: {error.strerror}")
         case errno.ENOSPC | errno.EDQUOT:
-            return DiskFull(f"cannot create {path}: {error.strerror}; make room and try again")
+            return DiskFull(f"cannot create {path}: {error.strerror}; free some space and try again")
         case _:
             return NotSaved(f"cannot create {path}: {error.strerror}")
