@@ -1,13 +1,17 @@
 """Promise 24: only clients with the key have access."""
 
 import stat
+import subprocess
 from pathlib import Path
 
 import httpx
 import pytest
 
+from holdfast import config
 from holdfast.api.app import ROUTES as APP_ROUTES
 from holdfast.api.native.routes import ENDPOINTS
+from holdfast.api.transport import auth
+from holdfast.model.errors import ReadOnly
 from tests.api.serving import KEY, Server, ask
 
 ROUTES = [("GET", "/v1/models"), ("GET", "/ready"), ("POST", "/v1/chat/completions"), ("GET", "/nowhere")]
@@ -98,6 +102,17 @@ def test_the_log_contains_neither_the_key_nor_messages(server: Server, http: htt
 
     log = (server.home / "logs" / "holdfast.log").read_text()
     assert KEY not in log and "hfk-somebody-elses" not in log and "a secret between us" not in log
+
+
+def test_a_key_that_cannot_be_created_is_an_error_of_saving(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    subprocess.run(["mount", "--bind", "-o", "ro", home, home], check=True)
+    try:
+        with pytest.raises(ReadOnly, match=f"cannot write {home}/api-key: Read-only file system"):
+            auth.load_or_create_key(config.read({}, home))
+    finally:
+        subprocess.run(["umount", home], check=True)
 
 
 def test_the_key_is_created_once_in_a_private_file_and_reused(tmp_path: Path) -> None:

@@ -70,6 +70,20 @@ def test_a_store_that_cannot_be_written_is_a_problem(holdfast: Holdfast, seed: S
     assert ran.json["store"]["sessions"] == 1
 
 
+def test_a_full_disk_is_a_problem(holdfast: Holdfast, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", home], check=True)
+    try:
+        holdfast("run", "hello", "--model", "scripted:echo")
+        subprocess.run(["dd", "if=/dev/zero", f"of={home / 'fill'}", "bs=4k"], check=False, capture_output=True)
+        ran = holdfast("doctor", "--json")
+    finally:
+        subprocess.run(["umount", home], check=True)
+
+    assert ran.code == 1
+    assert ran.json["problems"] == ["the disk of the store is full, so nothing can be saved; free some space"]
+
+
 def test_the_store_is_described(holdfast: Holdfast, seed: Seed) -> None:
     seed.sessions(2)
     worker = seed.worker()

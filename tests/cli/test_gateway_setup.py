@@ -115,7 +115,7 @@ def test_a_stranger_who_writes_first_gets_no_access(home: Path, thread: SetupThr
         thread.call(thread.subject.say())
         terminal.see("Is that you?")
         terminal.say("n")
-        terminal.see("Nobody may talk to the agent yet.")
+        terminal.see("No one is allowed to talk to the agent yet.")
         assert terminal.wait() == 0
 
     assert "allow" not in tomllib.loads((home / "config.toml").read_text())["gateway"]["telegram"]

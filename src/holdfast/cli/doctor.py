@@ -12,6 +12,7 @@ from holdfast.clock import format_local_time
 from holdfast.interop.documents.tasks import TaskItem
 from holdfast.interop.serialization import format_time
 from holdfast.model.sanitize import one_line
+from holdfast.model.text import counted
 from holdfast.supervisor import TaskStatus, decode_statuses
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ def _print(settings: "Settings", health: "StoreHealth", sandbox: "Sandbox", warn
     for text in health.problems:
         render.print_text(f"{render.bold('problem')}: {one_line(text)}")
     if not health.problems:
-        render.print_text("No problems found." if health.exists else "No store yet; the first session creates it.")
+        found = f"No problems found, {counted(len(warnings), 'warning')}." if warnings else "No problems found."
+        render.print_text(found if health.exists else "No store yet; the first session creates it.")
 
 
 def _store_facts(health: "StoreHealth") -> dict[str, object]:
@@ -177,4 +179,6 @@ def _facts(facts: dict[str, object] | dict[str, str]) -> None:
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        if isinstance(value, bool):
+            shown = shown.lower()  # as in config.toml
         render.print_text(f"  {name:<{width}}  {one_line(shown)}")

@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from holdfast.model.errors import Corrupt, DiskFull, NotFound, Unavailable
+from holdfast.model.errors import Corrupt, DiskFull, NotFound, NotSaved, Unavailable
 from holdfast.providers.local.download import download, install, pull
 from holdfast.providers.local.models import EMBEDDED, SMOLLM2, EmbeddedModel, FileSlice, find_model, list_models
 
@@ -119,6 +119,13 @@ def test_a_failed_download_leaves_the_old_file(tmp_path):
 def test_a_model_too_large_for_the_disk_is_not_downloaded(tmp_path):
     with pytest.raises(DiskFull):
         install(tmp_path, msgspec.structs.replace(TINY, size=1 << 60), ignored, wheels(GOOD))
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_of_saving(tmp_path):
+    (tmp_path / "models").touch()
+
+    with pytest.raises(NotSaved, match=f"cannot write to {tmp_path / 'models'}: File exists"):
+        install(tmp_path / "models", TINY, ignored, wheels(GOOD))
 
 
 def test_pull_lists_the_known_models(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.model.errors import Invalid
 from holdfast.settings import Settings
 from holdfast.store import durable_file
+from holdfast.store.atomic_file import translate
 
 KEY_FILE = "api-key"
 PREFIX = "hfk-"
@@ -27,14 +28,23 @@ def key_location(settings: Settings) -> str:
 
 
 def load_or_create_key(settings: Settings) -> str:
-    """Return the configured key, else the one in the home directory, which the first start creates."""
+    """Return the configured key, else the one in the home directory, which the first start creates.
+
+    Raises Invalid for an unusable key, and NotSaved if none can be created.
+    """
     if settings.api.key is not None:
         return _long_enough(settings.api.key.reveal(), "[api] key or HOLDFAST_API_KEY")
     path = key_file(settings)
     try:
         return _read(path)
     except FileNotFoundError:
+        pass
+    except OSError as e:
+        raise Invalid(f"cannot read {path}: {e.strerror}") from e
+    try:
         return _make(path)
+    except OSError as e:
+        raise translate(e, path) from e
 
 
 def _read(path: Path) -> str:

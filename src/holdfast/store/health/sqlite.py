@@ -68,7 +68,9 @@ def examine(path: Path) -> StoreHealth:
 def _check_surroundings(path: Path, health: StoreHealth) -> None:
     folder = next(folder for folder in path.parents if folder.exists())
     health.free_bytes = shutil.disk_usage(folder).free
-    if health.free_bytes < LITTLE_BYTES:
+    if health.free_bytes == 0:
+        health.problems.append("the disk of the store is full, so nothing can be saved; free some space")
+    elif health.free_bytes < LITTLE_BYTES:
         health.warnings.append(f"only {health.free_bytes:,} bytes are free on the disk of the store")
     if not all(os.access(one, os.W_OK) for one in (folder, path) if one.exists()):
         health.problems.append(f"{path} is not writable, so nothing can be saved")
