@@ -21,6 +21,12 @@ READS = [
     "cat $(git ls-files | head -1)",
     "grep -rn 'a > b' .",
     "cat <<E\nhi\nE",
+    "date",
+    "date +%s",
+    "date -u -d tomorrow +%F",
+    "uniq -c x",
+    'for f in *.py; do test -f "$f" && printf "%s\\n" "${f%.py}" ${#f} ${1:-x}; done',
+    'test "$a" = b || test ! -d x',
 ]
 CHANGES = [
     *("", "# c", "rm x", "tee x", "kill 1", "x=1", "PATH=. ls", "export PATH=.", "./ls", "/bin/ls", "$x", "curl x"),
@@ -53,6 +59,15 @@ CHANGES = [
     *("git -c a=b log", "git --git-dir=x log", "git log --output=x", "git log --out x", "git diff --ext-diff"),
     *("git grep -O vi", "git show --textconv", "git config a b", "git reflog expire", "git worktree add x"),
     *("echo '", "ls " + "x" * 20_000),
+    *("date 010112002025", "date -u 0101", "date -d now 0101", "uniq - x", "uniq -- - x", "rg -z x"),
+    # Variables that decide what runs later.
+    *("for PATH in .; do ls; done", "select PATH in .; do ls; done", "for f in -vPATH; do printf $f .; ls; done"),
+    *("printf {-v,PATH} .", ": ${PATH:=.}", ": ${PATH=.}", "coproc PATH { ls; }; ls", "cat {PATH}< x; ls"),
+    # Text that bash evaluates once more: arithmetic, indexes of arrays, names of variables, prompts.
+    *(r": ${x:=a[\$\(rm\ z\)]}; echo $((x))", r"""printf %s "${a[$'\x24(rm z)']}" """, "echo ${!x}", "echo ${x@P}"),
+    *("for f in *; do echo $((f)); done", "for f in *; do echo $\\\n((f)); done", "for ((; x; )); do ls; done"),
+    *("for f in *; do echo $[f]; done", "((x))", "echo ${x:$y}", "cat < ${x:=y}", "cat <<E\n${a[$'\\x24(rm z)']}\nE"),
+    *("for f in *; do test -v $f; done", 'for f in -v; do test "$f" *; done', "for f in *; do test -f $f; done"),
 ]
 
 
