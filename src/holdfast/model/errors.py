@@ -107,8 +107,10 @@ class Corrupt(HoldfastError):
 class BudgetExceeded(HoldfastError):
     code = "budget_exceeded"
 
-    def __init__(self, message: str, *, raised: int | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, facts: str, advice: str = "", *, raised: int | None = None) -> None:
+        super().__init__(f"{facts}. {advice}" if advice else facts)
+        self.facts = facts
+        """Which limit is used up."""
         self.raised = raised
         """By how much the limit had been raised before; None if it is not that of a session, which a person may raise."""
 

@@ -1,22 +1,26 @@
 """Budgets in whole turns: the turn that would exceed one ends with a reason, and every call is counted, whoever dies."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from holdfast.engine.spending.meter import SpendingLimits
+from holdfast.clock import SystemClock
+from holdfast.engine.spending.meter import RESERVATION, SpendingLimits
 from holdfast.engine.spending.report import raise_session_limit, report_session
 from holdfast.model.answer import Answer
 from holdfast.model.event import BudgetRaised, ModelSaid, TurnEnded, Usage, UserSaid
+from holdfast.model.ids import Ids
 from holdfast.model.message import Text
 from holdfast.model.price import NANO, Price
 from holdfast.model.provider import Delta, ModelReply, ModelRequest, TextDelta
 from holdfast.store.database import Transaction
 from holdfast.store.repos import approvals, workers
 from holdfast.store.repos.approvals import Approval
+from holdfast.store.spending import budget
 from holdfast.store.sqlite.driver import open_sqlite
 from tests.engine.stage import Stage, set_up
 from tests.fakes.crashing import Crash, CrashingDatabase
@@ -82,6 +86,39 @@ async def test_the_log_names_the_called_model_and_its_cost(tmp_path: Path) -> No
 
     assert (said.called, said.usage.cost) == ("test:dear", 1.0)
     assert said.reservation
+    await stage.database.close()
+
+
+class NotedIds(Ids):
+    """Tells when an id with a prefix was made."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(SystemClock().now)
+        self.made = asyncio.Event()
+        self._prefix = prefix
+
+    def make(self, prefix: str) -> str:
+        if prefix == self._prefix:
+            self.made.set()
+        return super().make(prefix)
+
+
+async def test_a_call_that_is_stopped_while_it_reserves_its_cost_holds_nothing(tmp_path: Path) -> None:
+    stage = await stage_of(tmp_path, DearModel())
+    session, meter = await stage.session(), stage.engine.meter
+    ids, writer = NotedIds(RESERVATION), threading.Event()
+    object.__setattr__(stage.engine.services, "ids", ids)
+    stage.database.submit_write(lambda tx: writer.wait(20))
+
+    call = asyncio.create_task(meter.reserve(session.id, ModelRequest(model="test:dear", system="", messages=())))
+    await ids.made.wait()
+    call.cancel()
+    writer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+    spent = await stage.database.read(budget.get_session_cost, session.id)
+    assert (spent.held, spent.running) == (0, 0)
     await stage.database.close()
 
 

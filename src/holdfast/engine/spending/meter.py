@@ -5,6 +5,7 @@ estimated cost in a transaction before it begins, and the commit of its reply re
 worker dies in between, the estimate counts as spent.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from datetime import timedelta
@@ -110,9 +111,17 @@ class Meter:
                     at=services.clock.now(),
                     amount=estimate,
                 )
-                if await run_to_completion(services.database.write(self._reserve, call)):
+                if await self._try_to_reserve(call):
                     return reservation
                 await listener.wait(RECHECK_SECONDS)
+
+    async def _try_to_reserve(self, call: PlannedCall) -> bool:
+        """Reserve the call's estimate, or nothing if it has to wait or is cancelled."""
+        try:
+            return await run_to_completion(self._services.database.write(self._reserve, call))
+        except asyncio.CancelledError:
+            await self.end_unanswered(call.reservation, has_output=False)
+            raise
 
     def _estimate(self, request: ModelRequest, price: Price) -> int:
         """What the request may cost in nano-dollars."""
@@ -130,8 +139,8 @@ class Meter:
         for name, limit, spent in [*self._limits(tx, call, raised), *_goal_limits(tx, call)]:
             decision = decide(limit, spent, call.amount)
             if decision == "stop":
-                refused_at = raised if name == "session" else None
-                raise BudgetExceeded(_refusal(name, limit, spent.spent, call), raised=refused_at)
+                facts, advice = _refusal(name, limit, spent.spent, call)
+                raise BudgetExceeded(facts, advice, raised=raised if name == "session" else None)
             if decision == "wait":
                 return False
         budget.reserve(tx, call)
@@ -222,18 +231,18 @@ def _goal_limits(tx: Transaction, call: PlannedCall) -> list[AppliedLimit]:
     return [("goal", goal.cost_before + (goal.max_cost or 0), budget.get_tree_cost(tx, of)) for of, goal in found]
 
 
-def _refusal(name: LimitName, limit: int, spent: int, call: PlannedCall) -> str:
-    """Which limit, how much, and when it ends."""
-    midnight = "00:00 UTC"
-    facts = f"{format_money(spent)} of {format_money(limit)} is spent"
+def _refusal(name: LimitName, limit: int, spent: int, call: PlannedCall) -> tuple[str, str]:
+    """Which limit is used up and how much it is, and what allows more."""
+    amount, tomorrow = f"{format_money(spent)} of {format_money(limit)} is spent", "It starts again at 00:00 UTC"
     match name:
         case "session":
             whose = "this session" if call.root_id == call.session_id else f"session {call.root_id} and its sub-agents"
-            return f"the budget of {whose} is used up: {facts}. /cost raise AMOUNT raises it for that session"
+            return f"the budget of {whose} is used up: {amount}", "/cost raise AMOUNT raises it for that session"
         case "goal":
-            return f"the budget of this goal is used up: the session has cost {format_money(spent)}. /goal resume allows as much again"
+            facts = f"the budget of this goal is used up: the session has cost {format_money(spent)}"
+            return facts, "/goal resume allows as much again"
         case "user":
             who = f"user {call.user}" if call.user else "the local user"
-            return f"the budget of {who} for {call.day} is used up: {facts}. It starts again at {midnight}"
+            return f"the budget of {who} for {call.day} is used up: {amount}", tomorrow
         case "day":
-            return f"the budget for {call.day} is used up: {facts}. It starts again at {midnight}"
+            return f"the budget for {call.day} is used up: {amount}", tomorrow

@@ -26,16 +26,16 @@ async def may_continue(active: ActiveSession, meter: Meter, exceeded: BudgetExce
     database, clock, raised = active.services.database, active.services.clock, exceeded.raised
     place = (active.id, active.turn.id, f"{budget.QUESTION}{raised}")
     if await database.read(approvals.get, *place) is None:
-        facts = str(exceeded).partition(". ")[0].removeprefix("the ")
+        facts = exceeded.facts.removeprefix("the ")
         await _put(active, place, f"The {facts}. May it spend {format_money(amount)} more?")
     if not await approval.wait(active, place, None):
         return False
     answer = await database.read(approvals.get_answer, *place)
-    event = BudgetRaised(amount=amount / NANO, by="" if answer is None else answer.by)
+    event, at = BudgetRaised(amount=amount / NANO, by="" if answer is None else answer.by), clock.now()
 
     def work(tx: Transaction) -> None:
         if budget.get_raise(tx, budget.find_root(tx, active.id)) == raised:
-            budget.raise_limit(tx, active.id, event, at=clock.now())
+            budget.raise_limit(tx, active.id, event, at=at)
 
     await database.write(work)
     return True
