@@ -3,15 +3,23 @@
 import re
 
 SEQUENCE = re.compile(r"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|\[[0-?]*[ -/]*[@-~]|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])")
-OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\n])")
-"""What a progress bar has replaced."""
-BACKSPACE = re.compile(r"[^\n\x08]\x08")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def plain_text(data: bytes | bytearray) -> str:
-    """The text that a terminal would show at the end."""
+    """The text that a terminal would show at the end, in time that grows with the length of the data only."""
     text = SEQUENCE.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
-    text = OVERWRITTEN.sub("", text).replace("\r", "")
-    while BACKSPACE.search(text):
-        text = BACKSPACE.sub("", text)
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)
+    if "\r" in text:
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return CONTROL.sub("", _without_erased(text) if "\b" in text else text)
+
+
+def _without_erased(text: str) -> str:
+    """The text without the characters that a backspace erases."""
+    kept: list[str] = []
+    for letter in text:
+        if letter != "\b":
+            kept.append(letter)
+        elif kept and kept[-1] != "\n":
+            kept.pop()
+    return "".join(kept)
