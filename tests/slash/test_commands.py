@@ -403,7 +403,9 @@ async def test_rewind_previews_asks_and_goes_back(context: TestContext, tmp_path
     (tmp_path / "a.txt").write_text("new\n")
     change = NewFileChange(path=str(tmp_path / "a.txt"), before=b"old\n", after_hash=hash_content(b"new\n"), mode=0o644)
     host = context.engine.services.identity.host
-    await context.stage.database.write(file_changes.add, session_id, change, seq=5, host=host, at=1)
+    await context.stage.database.write(
+        file_changes.add, session_id, file_changes.encode([change]), seq=5, host=host, at=1
+    )
 
     await run(context, "/rewind")
     assert "-new\n+old" in context.shown[-2] and context.last == "Nothing was changed."

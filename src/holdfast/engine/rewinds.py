@@ -91,7 +91,7 @@ class Rewinds:
     async def apply(self, plan: RewindPlan, *, by: str) -> RewindResult:
         """Commit the rewind, then restore the files. Raises Conflict if the session has changed since, and Busy."""
         at, acting, host = self._services.clock.now(), plan.acting, self._services.identity.host
-        changed = [_change(step) for step in acting]
+        changed = await asyncio.to_thread(lambda: file_changes.encode(map(_change, acting)))
         event = _event(plan, by)
 
         def work(tx: Transaction) -> None:
@@ -99,8 +99,7 @@ class Rewinds:
                 rewind.rewind(tx, plan.conversation, at=at)
             if acting:
                 session = log.append_unheld(tx, plan.session_id, [event], at=at)
-                for change in changed:
-                    file_changes.add(tx, plan.session_id, change, seq=session.seq, host=host, at=at)
+                file_changes.add(tx, plan.session_id, changed, seq=session.seq, host=host, at=at)
 
         await self._services.database.write(work)
         return RewindResult(plan, await asyncio.to_thread(self._restore, acting))
@@ -138,13 +137,12 @@ class Rewinds:
         if port is None or left is None:
             return
 
-        def work(tx: Transaction) -> None:
-            entries = log.read(tx, session_id)
-            seq = find_start(entries, left.call_id) or entries[-1].seq
-            for change in left.changes:
-                file_changes.add_missing(tx, session_id, change, seq=seq, host=host, at=at)
-
-        await self._services.database.write(work)
+        entries = await self._services.database.read(log.read, session_id)
+        seq = find_start(entries, left.call_id) or entries[-1].seq
+        encoded = await asyncio.to_thread(file_changes.encode, left.changes)
+        await self._services.database.write(
+            file_changes.add, session_id, encoded, seq=seq, host=host, at=at, only_missing=True
+        )
         await asyncio.to_thread(port.forget_left, session_id)
 
     async def _plan_files(self, session_id: str, to_seq: int, force: Collection[str]) -> list[FileStep]:

@@ -122,21 +122,21 @@ class SessionHost:
             active.publish(LiveText(self._turn_id, "output", text, behind=active.seen, call_id=self._call.id))
 
     async def record_change(self, change: NewFileChange) -> None:
-        await self._record([change], self._call.id, file_changes.add)
+        await self._record([change], self._call.id, only_missing=False)
 
     async def record_command(self, changes: Sequence[NewFileChange], *, call_id: str = "") -> None:
         if changes:
-            await self._record(changes, call_id or self._call.id, file_changes.add_missing)
+            await self._record(changes, call_id or self._call.id, only_missing=True)
 
-    async def _record(self, changes: Sequence[NewFileChange], call_id: str, add: file_changes.AddChange) -> None:
+    async def _record(self, changes: Sequence[NewFileChange], call_id: str, *, only_missing: bool) -> None:
         active, services = self._active, self._active.services
         at, host = services.clock.now(), services.identity.host
         seq = find_start(active.entries, call_id) or active.seen
+        encoded = await asyncio.to_thread(file_changes.encode, changes)
 
         def work(tx: Transaction) -> None:
             log.require_lease(tx, active.lease)
-            for change in changes:
-                add(tx, active.id, change, seq=seq, host=host, at=at)
+            file_changes.add(tx, active.id, encoded, seq=seq, host=host, at=at, only_missing=only_missing)
 
         await services.database.write(work)
 

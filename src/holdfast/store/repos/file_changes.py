@@ -6,35 +6,79 @@ When a session exceeds a limit, its oldest contents are deleted; their files can
 import base64
 import json
 import zlib
-from typing import Protocol, cast
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import msgspec
 
 from holdfast.model.file_change import MAX_IMAGE_BYTES, NO_FILE, TOO_LARGE, NewFileChange, RecordedChange, hash_content
 from holdfast.store.database import Transaction
-
-
-class AddChange(Protocol):
-    """`add` or `add_missing`."""
-
-    def __call__(
-        self, tx: Transaction, session_id: str, change: NewFileChange, /, *, seq: int, host: str, at: int
-    ) -> None: ...
-
 
 MAX_SESSION_BYTES = 64 * 1024 * 1024
 MAX_SESSION_IMAGES = 2_000
 MAX_SESSION_CHANGES = 10_000
 
 
-def add(tx: Transaction, session_id: str, change: NewFileChange, *, seq: int, host: str, at: int) -> None:
-    """Record a change that is about to be made, with the content before."""
+class EncodedChange(msgspec.Struct, frozen=True):
+    """A change, and the content before in the form in which it is stored; None if it is not."""
+
+    change: NewFileChange
+    before_hash: str
+    problem: str
+    content: str | None
+
+
+def encode(changes: Iterable[NewFileChange]) -> list[EncodedChange]:
+    """Prepare changes for `add`, before its transaction: a large content takes half a second."""
+    return [_encode(change) for change in changes]
+
+
+def _encode(change: NewFileChange) -> EncodedChange:
+    data = change.before
+    if data is None:
+        return EncodedChange(change, NO_FILE, change.problem, None)
+    if len(data) > MAX_IMAGE_BYTES:
+        return EncodedChange(change, hash_content(data), TOO_LARGE, None)
+    content = base64.b85encode(zlib.compress(data)).decode("ascii")
+    return EncodedChange(change, hash_content(data), change.problem, content)
+
+
+def add(
+    tx: Transaction,
+    session_id: str,
+    changes: Sequence[EncodedChange],
+    *,
+    seq: int,
+    host: str,
+    at: int,
+    only_missing: bool = False,
+) -> None:
+    """Record changes that are about to be made, with the contents before.
+
+    With `only_missing` they were found afterwards: one with the same result as the newest recorded change of its file is skipped.
+    """
     number = cast("int", (tx.one("file_changes.next_number", session=session_id) or (1,))[0])
-    problem, before_hash = change.problem, NO_FILE
-    if change.before is not None:
-        before_hash = hash_content(change.before)
-        if len(change.before) > MAX_IMAGE_BYTES:
-            problem = TOO_LARGE
-        else:
-            _add_image(tx, session_id, before_hash, change.before, number)
+    for one in changes:
+        if only_missing and _is_recorded(tx, session_id, one.change):
+            continue
+        _add(tx, session_id, one, number=number, seq=seq, host=host, at=at)
+        number += 1
+    tx.run("file_changes.delete_old_changes", session=session_id, upto=number - 1 - MAX_SESSION_CHANGES)
+    _delete_old_images(tx, session_id)
+
+
+def _is_recorded(tx: Transaction, session_id: str, change: NewFileChange) -> bool:
+    last = tx.one("file_changes.last_after_hash", session=session_id, path=json.dumps(change.path))
+    return last is not None and last[0] == change.after_hash
+
+
+def _add(
+    tx: Transaction, session_id: str, encoded: EncodedChange, *, number: int, seq: int, host: str, at: int
+) -> None:
+    change, content = encoded.change, encoded.content
+    if content is not None:
+        digest, size = encoded.before_hash, len(content)
+        tx.run("file_changes.add_image", session=session_id, hash=digest, size=size, number=number, content=content)
     tx.run(
         "file_changes.add",
         session=session_id,
@@ -42,31 +86,24 @@ def add(tx: Transaction, session_id: str, change: NewFileChange, *, seq: int, ho
         seq=seq,
         host=host,
         path=json.dumps(change.path),
-        before_hash=before_hash,
+        before_hash=encoded.before_hash,
         after_hash=change.after_hash,
         mode=change.mode,
         folder=json.dumps(change.folder),
-        problem=problem,
+        problem=encoded.problem,
         at=at,
     )
-    tx.run("file_changes.delete_old_changes", session=session_id, upto=number - MAX_SESSION_CHANGES)
 
 
-def add_missing(tx: Transaction, session_id: str, change: NewFileChange, *, seq: int, host: str, at: int) -> None:
-    """Record a change that was found afterwards, unless the newest recorded change of the file has the same result."""
-    last = tx.one("file_changes.last_after_hash", session=session_id, path=json.dumps(change.path))
-    if last is None or last[0] != change.after_hash:
-        add(tx, session_id, change, seq=seq, host=host, at=at)
-
-
-def _add_image(tx: Transaction, session_id: str, digest: str, data: bytes, number: int) -> None:
-    content = base64.b85encode(zlib.compress(data)).decode("ascii")
-    tx.run("file_changes.add_image", session=session_id, hash=digest, size=len(content), number=number, content=content)
-    while True:
-        count, size = cast("tuple[int, int]", tx.one("file_changes.usage", session=session_id) or (0, 0))
-        if count <= 1 or (count <= MAX_SESSION_IMAGES and size <= MAX_SESSION_BYTES):
+def _delete_old_images(tx: Transaction, session_id: str) -> None:
+    """Delete the oldest contents beyond the limits, never the newest one."""
+    total = 0
+    for count, row in enumerate(tx.all("file_changes.list_sizes", session=session_id)):
+        number, size = cast("tuple[int, int]", row)
+        total += size
+        if count and (count >= MAX_SESSION_IMAGES or total > MAX_SESSION_BYTES):
+            tx.run("file_changes.delete_old_images", session=session_id, upto=number)
             return
-        tx.run("file_changes.delete_oldest_image", session=session_id)
 
 
 def list_after(tx: Transaction, session_id: str, seq: int) -> list[RecordedChange]:

@@ -23,18 +23,16 @@ WHERE session_id = :session AND seq > :seq ORDER BY number;
 -- name: get_image
 SELECT content FROM file_image WHERE session_id = :session AND hash = :hash;
 
--- name: usage
--- How many contents a session has, and their size.
-SELECT count(*), coalesce(sum(size), 0) FROM file_image WHERE session_id = :session;
+-- name: list_sizes
+-- The contents of a session, newest first, without themselves.
+SELECT number, size FROM file_image WHERE session_id = :session ORDER BY number DESC;
 
 -- name: totals
 -- How many changes and contents the store has, and the size of the contents.
 SELECT (SELECT count(*) FROM file_change), count(*), coalesce(sum(size), 0) FROM file_image;
 
--- name: delete_oldest_image
-DELETE FROM file_image
-WHERE session_id = :session
-  AND number = (SELECT min(number) FROM file_image WHERE session_id = :session);
+-- name: delete_old_images
+DELETE FROM file_image WHERE session_id = :session AND number <= :upto;
 
 -- name: delete_old_changes
 DELETE FROM file_change WHERE session_id = :session AND number <= :upto;
