@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from time import process_time
 
 import pytest
 
@@ -75,6 +76,19 @@ async def test_calls_beside_the_conversation_count_and_a_recorded_summary_counts
 
     [found] = (await sums(database)).values()
     assert (found.calls, found.unpriced, found.tokens_in, found.cost) == (3, 0, 14, 10**9)
+
+
+async def test_a_long_session_of_one_message_is_summed_up_in_time_that_grows_with_its_length_only(
+    database: Database, worker: str, session: Session
+) -> None:
+    spent = Usage(tokens_in=1)
+    said = ModelSaid(turn_id="t", parts=(), model="a", called="a", usage=spent)
+    await write(database, worker, session, [*turn(1, sender="telegram:1")[:2], *[said] * 8_000], 0)
+
+    start = process_time()
+    found = await sums(database)
+    assert process_time() - start < 5, "if each reply looks for the message again, it takes three times as long"
+    assert [(key.user, one.calls) for key, one in found.items()] == [("telegram:1", 8_000)]
 
 
 async def test_promise_31_the_sums_equal_the_log_whichever_way_they_were_made(

@@ -275,7 +275,8 @@ async def test_a_trashed_child_ends_the_wait_of_its_parent(tmp_path: Path) -> No
         parent = await one.parent()
         await one.delegate(parent, HANG | {"background": True})
         child = await wait_for_child(one, parent)
-        await one.stage.engine.interrupt(child)
+        while not await one.stage.engine.interrupt(child):  # its turn has not begun
+            await asyncio.sleep(0.01)
         await asyncio.wait_for(one.until_ended(child), 20)
         await one.quiet()
 

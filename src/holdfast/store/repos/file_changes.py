@@ -58,18 +58,15 @@ def add(
     With `only_missing` they were found afterwards: one with the same result as the newest recorded change of its file is skipped.
     """
     number = cast("int", (tx.one("file_changes.next_number", session=session_id) or (1,))[0])
+    recorded = tx.all("file_changes.list_results", session=session_id) if only_missing else []
+    results = {path: after for path, after in recorded}  # noqa: C416 - a row has no fixed length
     for one in changes:
-        if only_missing and _is_recorded(tx, session_id, one.change):
+        if results.get(json.dumps(one.change.path)) == one.change.after_hash:
             continue
         _add(tx, session_id, one, number=number, seq=seq, host=host, at=at)
         number += 1
     tx.run("file_changes.delete_old_changes", session=session_id, upto=number - 1 - MAX_SESSION_CHANGES)
     _delete_old_images(tx, session_id)
-
-
-def _is_recorded(tx: Transaction, session_id: str, change: NewFileChange) -> bool:
-    last = tx.one("file_changes.last_after_hash", session=session_id, path=json.dumps(change.path))
-    return last is not None and last[0] == change.after_hash
 
 
 def _add(

@@ -246,6 +246,9 @@ def restore(tx: Transaction, session_id: str, *, at: int) -> Session:
 
 
 def _was_trashed_with(tx: Transaction, child_id: str, parent_id: str) -> bool:
+    child = find(tx, child_id)
+    if child is None or child.summary.trashed_at is None:
+        return False
     row = tx.one("delegations.find_trash_reason", session=child_id)
     event = None if row is None else decode("trashed", cast("str", row[0]))
     return isinstance(event, Trashed) and event.reason == trashed_with(parent_id)

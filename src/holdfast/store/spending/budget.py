@@ -111,7 +111,7 @@ def get_price_record(tx: Transaction, model: str, *, since: str) -> PriceRecord:
 
 def find_user(tx: Transaction, session_id: str) -> str:
     """The user whose message the session works on; empty for the local user."""
-    return usage.find_sender(tx, session_id, log.TO_THE_END)
+    return usage.find_sender(tx, session_id)
 
 
 def reserve(tx: Transaction, call: PlannedCall) -> None:

@@ -41,6 +41,8 @@ class UsageBatch:
         self._tx = tx
         self._origins: dict[str, int] = {}
         self._sources: dict[str, str] = {}
+        self._senders: dict[str, tuple[int, str]] = {}
+        """Up to which event the messages of a session are known, and the sender of the newest of them."""
         self._models: dict[tuple[str, str], str] = {}
         self.days: Sums = {}
         self.sessions: dict[tuple[str, str], UsageSum] = {}
@@ -60,7 +62,7 @@ class UsageBatch:
             model = self._model(session_id, seq, event)
             if model is None:
                 continue
-            key = UsageKey(day_of(at), model, self._source(session_id), find_sender(self._tx, session_id, seq))
+            key = UsageKey(day_of(at), model, self._source(session_id), self._sender(session_id, seq))
             found = usage_of(event)
             merge(self.days, {key: found})
             place = (session_id, model)
@@ -77,6 +79,13 @@ class UsageBatch:
             row = self._tx.one("usage.get_source", of=session_id)
             self._sources[session_id] = cast("str", row[0]) if row else ""
         return self._sources[session_id]
+
+    def _sender(self, session_id: str, before: int) -> str:
+        """The sender of the newest message before an event; reads no event twice."""
+        seen, sender = self._senders.get(session_id, (0, ""))
+        newer = _newest_sender(self._tx, session_id, after=seen, before=before)
+        self._senders[session_id] = (before, sender if newer is None else newer)
+        return self._senders[session_id][1]
 
     def _model(self, session_id: str, seq: int, event: Event) -> str | None:
         """The model that the event counts for; a turn counts for that of its last reply."""
@@ -100,11 +109,16 @@ def merge(sums: Sums, more: Sums) -> None:
         sums[key] = sums.get(key, UsageSum()) + found
 
 
-def find_sender(tx: Transaction, session_id: str, before: int) -> str:
-    """The sender of the newest message before an event; empty for the local user."""
-    row = tx.one("usage.find_sender", of=session_id, before=before)
+def find_sender(tx: Transaction, session_id: str) -> str:
+    """The sender of the newest message; empty for the local user."""
+    return _newest_sender(tx, session_id, after=0, before=log.TO_THE_END) or ""
+
+
+def _newest_sender(tx: Transaction, session_id: str, *, after: int, before: int) -> str | None:
+    """The sender of the newest message from one event to another; None if there is none."""
+    row = tx.one("usage.find_sender", of=session_id, after=after, before=before)
     said = None if row is None else decode("user_said", cast("str", row[0]))
-    return said.sender[:MAX_NAME] if isinstance(said, UserSaid) else ""
+    return said.sender[:MAX_NAME] if isinstance(said, UserSaid) else None
 
 
 async def catch_up(database: Database, *, at_least: int = 1) -> None:

@@ -40,7 +40,7 @@ UNION ALL
 SELECT child_id, parent_id, turn_id, call_id, task_turn, title, delivery, started_at, deadline_at, stop_reason, ended_at,
   outcome, reason, reply, delivered_at
 FROM delegation WHERE ended_at IS NULL AND stop_reason = '' AND deadline_at <= :at
-ORDER BY 1;
+ORDER BY deadline_at;
 
 -- name: get_next_deadline
 SELECT min(deadline_at) FROM delegation WHERE ended_at IS NULL;
@@ -102,9 +102,9 @@ ORDER BY delegation.child_id;
 
 -- name: list_unclaimed_parents
 -- Sessions with a completion in their queue and no worker, unless another worker than :holder has them open.
-SELECT DISTINCT session.id
-FROM input JOIN session ON session.id = input.session_id
-WHERE session.lease_worker IS NULL AND session.open_turn IS NULL AND session.trashed_at IS NULL AND input.body <> ''
+SELECT id FROM session
+WHERE id IN (SELECT session_id FROM input WHERE body <> '')
+  AND lease_worker IS NULL AND open_turn IS NULL AND trashed_at IS NULL
+  AND (owner_worker IS NULL OR owner_worker = :holder)
   AND EXISTS (SELECT 1 FROM delegation WHERE delegation.parent_id = session.id)
-  AND (session.owner_worker IS NULL OR session.owner_worker = :holder)
-ORDER BY session.id;
+ORDER BY id;

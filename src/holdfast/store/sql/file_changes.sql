@@ -6,9 +6,9 @@ SELECT coalesce(max(number), 0) + 1 FROM file_change WHERE session_id = :session
 INSERT INTO file_change (session_id, number, seq, host, path, before_hash, after_hash, mode, folder, problem, at)
 VALUES (:session, :number, :seq, :host, :path, :before_hash, :after_hash, :mode, :folder, :problem, :at);
 
--- name: last_after_hash
--- The content that the newest recorded change of a file has left.
-SELECT after_hash FROM file_change WHERE session_id = :session AND path = :path ORDER BY number DESC LIMIT 1;
+-- name: list_results
+-- The content that each recorded change has left, oldest first.
+SELECT path, after_hash FROM file_change WHERE session_id = :session ORDER BY number;
 
 -- name: add_image
 -- Stores the content that a file had. The same content is stored once per session.

@@ -44,7 +44,7 @@ ORDER BY goal.session_id;
 -- name: list_expired
 SELECT session_id FROM goal
 WHERE state IN ('active', 'paused') AND deadline_at <= :at
-ORDER BY session_id;
+ORDER BY deadline_at;
 
 -- name: get_next_deadline
 SELECT min(deadline_at) FROM goal WHERE state IN ('active', 'paused');

@@ -34,7 +34,7 @@ ORDER BY number LIMIT 1;
 -- The current facts for a person in a project, with those for everybody, oldest first.
 SELECT * FROM memory_fact
 WHERE replaced_by IS NULL AND forgotten_at IS NULL
-  AND (owner = '' OR (owner = :owner AND (scope = 'user' OR project = :project)))
+  AND owner IN ('', :owner) AND project IN ('', :project)
 ORDER BY number;
 
 -- name: list_versions
@@ -59,4 +59,4 @@ WHERE owner = :owner AND scope = :scope AND project = :project AND replaced_by I
 SELECT count(*) FROM memory_fact WHERE first = :first;
 
 -- name: count_of_turn
-SELECT count(*) FROM memory_fact WHERE session_id = :of AND turn_id = :turn;
+SELECT count(*) FROM memory_fact WHERE session_id = :of AND turn_id = :turn AND call_id <> '';

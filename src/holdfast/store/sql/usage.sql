@@ -24,9 +24,9 @@ ORDER BY seq;
 SELECT max(seq) FROM event WHERE session_id = :of AND kind IN ('forked', 'imported');
 
 -- name: find_sender
--- The newest message of a person before an event.
+-- The newest message of a person from one event to another.
 SELECT body FROM event
-WHERE session_id = :of AND seq < :before AND kind = 'user_said'
+WHERE session_id = :of AND seq >= :after AND seq < :before AND kind = 'user_said'
 ORDER BY seq DESC LIMIT 1;
 
 -- name: find_reply
