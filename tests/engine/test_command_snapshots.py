@@ -133,6 +133,23 @@ async def test_changes_of_a_command_that_was_cut_off_are_left_to_the_user(tmp_pa
     assert not (tmp_path / "b.txt").exists()
 
 
+@pytest.mark.parametrize("note", [b"", b"{}", b"\xff"])
+async def test_a_note_that_a_power_cut_damaged_stops_no_command_and_no_rewind(
+    tmp_path: Path, stages: list[Stage], note: bytes
+) -> None:
+    stage = await staged(tmp_path, stages, run("echo one > a.txt"), END)
+    session = await stage.session()
+    folder = tmp_path / "home" / "snapshots" / session.id
+    folder.mkdir(parents=True)
+    (folder / "running.json").write_bytes(note)
+    await stage.play(session.id, "Go on")
+
+    assert (tmp_path / "a.txt").read_text() == "one\n"
+    (folder / "running.json").write_bytes(note)
+    await go_back(stage, session.id)
+    assert not (tmp_path / "a.txt").exists()
+
+
 async def test_a_repository_in_the_directory_is_not_touched_and_a_nested_one_not_entered(
     tmp_path: Path, stages: list[Stage]
 ) -> None:

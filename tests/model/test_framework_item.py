@@ -32,6 +32,8 @@ ITEMS: list[tuple[Any, tuple[Part, ...]]] = [
     ),
     ({"content": {"parts": [{"functionResponse": {"id": "1", "response": 5}}]}}, (ToolResult("1", (Text("5"),)),)),
     ({"role": "user", "content": None}, ()),
+    ({"role": "assistant", "content": "Hi", "function_call": None}, (Text("Hi"),)),
+    ({"content": {"parts": [{"text": "Hi", "functionCall": None, "functionResponse": None}]}}, (Text("Hi"),)),
     ([[[["deep"]]]], (Text("deep"),)),
     (5, ()),
 ]

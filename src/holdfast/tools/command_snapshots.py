@@ -78,12 +78,15 @@ class CommandSnapshots:
             await run_to_completion(self._end(running, context, host, notes))
 
     def read_left(self, session_id: str) -> LeftChanges | None:
-        """What commands that a crash has cut off may have changed; None if there are none."""
+        """What commands that a crash has cut off may have changed; None if there are none, nothing if nobody knows."""
         folder = self._folder(session_id)
         try:
             note = msgspec.convert(json.loads((folder / NOTE).read_bytes()), type=SnapshotNote)
         except FileNotFoundError:
             return None
+        except (ValueError, msgspec.ValidationError) as e:  # a power cut may leave an empty one
+            logger.warning("the note of the snapshot of session %s is damaged: %s", session_id, e)
+            return LeftChanges("", ())
         repository = self._repository(session_id, note.worktree)
         try:
             changes = repository.compare(note.snapshot, repository.take())

@@ -5,7 +5,7 @@ item, which the log keeps as it was written.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast.model.message import Part, Text, ToolCall, ToolResult
@@ -47,10 +47,10 @@ def _object(value: dict[str, Any], depth: int) -> Iterator[Part]:
         )
     elif kind in RESULTS:
         yield _result(value, depth)
-    elif "functionCall" in value or "function_call" in value:
-        yield from _nested(value, ("functionCall", "function_call"), _call_of)
-    elif "functionResponse" in value or "function_response" in value:
-        yield from _nested(value, ("functionResponse", "function_response"), _response_of)
+    elif (call := _nested(value, "functionCall", "function_call")) is not None:
+        yield ToolCall(_first(call, "id"), _first(call, "name"), _dump(call.get("args", {})))
+    elif (response := _nested(value, "functionResponse", "function_response")) is not None:
+        yield ToolResult(_first(response, "id"), (Text(_dump(response.get("response"))),))
     elif isinstance(value.get("text"), str):
         yield from _parts(value["text"], depth)
     else:
@@ -58,16 +58,9 @@ def _object(value: dict[str, Any], depth: int) -> Iterator[Part]:
             yield from _parts(value.get(name), depth - 1)
 
 
-def _nested(value: dict[str, Any], names: tuple[str, ...], read: Callable[[dict[str, Any]], Part]) -> Iterator[Part]:
-    yield from (read(value[name]) for name in names if isinstance(value.get(name), dict))
-
-
-def _call_of(call: dict[str, Any]) -> ToolCall:
-    return ToolCall(_first(call, "id"), _first(call, "name"), _dump(call.get("args", {})))
-
-
-def _response_of(response: dict[str, Any]) -> ToolResult:
-    return ToolResult(_first(response, "id"), (Text(_dump(response.get("response"))),))
+def _nested(value: dict[str, Any], *names: str) -> dict[str, Any] | None:
+    """The object with one of these names. A framework may also write null for one that is not there."""
+    return next((value[name] for name in names if isinstance(value.get(name), dict)), None)
 
 
 def _result(value: dict[str, Any], depth: int) -> ToolResult:
