@@ -19,6 +19,9 @@ from holdfast.sse import HEARTBEAT_SECONDS
 from holdfast.store.database import Database
 from holdfast.store.search.index import SearchIndex
 
+API_USER = "the API"
+"""Who did it, in the log: an action that a client of the API requested."""
+
 
 class RequestCounter:
     """Counts requests since the worker started. Methods and statuses are few, so it stays small."""

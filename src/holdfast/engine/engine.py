@@ -47,11 +47,10 @@ from holdfast.engine.turn import manual_compaction
 from holdfast.model.answer import Answer
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Conflict, Invalid
-from holdfast.model.event import ApprovalAnswered, Compacted, CompactionFailed, CompactionUndone, ModelChanged
+from holdfast.model.event import ApprovalAnswered, Compacted, CompactionFailed, CompactionUndone
 from holdfast.model.file_change import FilePort
 from holdfast.model.ids import SESSION
 from holdfast.model.message import Message
-from holdfast.model.mode import LOCAL_USER
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import approvals, log, sessions
@@ -144,16 +143,13 @@ class Engine:
             opened = OpenedSession(session, new=new or renewed)
         if opening.own:
             await self.owned.own(opened.session)
-        if opening.mode is not None and opened.session.summary.mode != opening.mode:
-            by = "the API" if opening.source == "api" else LOCAL_USER
-            changed_session = await self.actions.set_mode(opened.session.id, opening.mode, by=by)
-            opened = msgspec.structs.replace(opened, session=changed_session)
-        if opening.model is not None and opened.session.summary.model != opening.model:
-            changed = ModelChanged(model=opening.model)
-            await self._dead_workers.mark_holder(opened.session.id)
-            session = await database.write(log.append_unheld, opened.session.id, [changed], at=at)
-            return msgspec.structs.replace(opened, session=session)
-        return opened
+        summary = opened.session.summary
+        mode = None if opening.mode == summary.mode else opening.mode
+        model = None if opening.model == summary.model else opening.model
+        if mode is None and model is None:
+            return opened
+        session = await self.actions.change(opened.session.id, mode=mode, model=model, by=opening.by)
+        return msgspec.structs.replace(opened, session=session)
 
     @overload
     async def submit(

@@ -10,7 +10,7 @@ from holdfast.api.ai_sdk.history import build_messages
 from holdfast.api.ai_sdk.lookup import ChatTurn
 from holdfast.api.ai_sdk.reply import UIMessageReply
 from holdfast.api.ai_sdk.request import ApprovalGiven, ChatBody, ParsedChat, UIMessage, list_messages, parse_chat
-from holdfast.api.context import ApiContext
+from holdfast.api.context import API_USER, ApiContext
 from holdfast.api.errors import ApiError
 from holdfast.api.headers import SessionNames
 from holdfast.api.native.endpoint import Endpoint, EndpointCall
@@ -26,7 +26,6 @@ from holdfast.store.repos.approvals import Approval
 CHAT = "/v1/ai-sdk/chat"
 PROGRAM = {"user-agent": "ai-sdk"}
 """All pages of a chat count as one program: what one has sent, another may regenerate."""
-BY = "the API"
 
 
 async def send(call: EndpointCall) -> Response:
@@ -111,7 +110,7 @@ async def _approve(context: ApiContext, named: SessionNames, parsed: ParsedChat)
     asked = await context.database.read(_find_questions, named, parsed.approvals)
     for question, given in zip(asked, parsed.approvals, strict=True):
         try:
-            await context.engine.answer(question.call_key, given.answer, by=BY)
+            await context.engine.answer(question.call_key, given.answer, by=API_USER)
         except (Conflict, NotFound):
             continue  # answered before, or elsewhere: the stream shows what came of it
     found, known = await context.database.read(_find_answered, asked)

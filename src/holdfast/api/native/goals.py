@@ -1,5 +1,6 @@
 """The goal of a session: read, set, pause, resume and clear it."""
 
+from holdfast.api.context import API_USER
 from holdfast.api.errors import ApiError
 from holdfast.api.native import request_models
 from holdfast.api.native.endpoint import EndpointCall, EndpointReply, load_session
@@ -7,8 +8,6 @@ from holdfast.api.native.response_models import GoalResponse
 from holdfast.engine.goals.actions import GoalChanges, first_message
 from holdfast.engine.submission import NewMessage
 from holdfast.interop.documents.sessions import GoalItem
-
-BY = "the API"
 
 
 async def get(call: EndpointCall) -> GoalResponse:
@@ -25,7 +24,7 @@ async def put(call: EndpointCall) -> EndpointReply:
     if current is not None and current.state == "active" and current.text == body.text.strip():
         return EndpointReply(await _describe(call, session.id), 200, {})
     changes = GoalChanges(max_turns=body.max_turns, max_hours=body.max_hours, max_cost=body.max_cost)
-    planned = await engine.goals.plan(session.id, body.text, by=BY, changes=changes)
+    planned = await engine.goals.plan(session.id, body.text, by=API_USER, changes=changes)
     message = NewMessage(session.id, first_message(planned), goal=planned)
     admission = (await engine.submit(message)).admission
     location = {"location": f"/v1/sessions/{session.id}/turns/{admission.turn_id}"}
@@ -37,14 +36,14 @@ async def patch(call: EndpointCall) -> GoalResponse:
     """Pause the goal, or resume a paused one. A turn that runs goes on."""
     body: request_models.ChangeGoalRequest = call.body
     session, goals = await load_session(call, trashed=False), call.context.engine.goals
-    await (goals.pause(session.id, by=BY) if body.state == "paused" else goals.resume(session.id, by=BY))
+    await (goals.pause(session.id, by=API_USER) if body.state == "paused" else goals.resume(session.id, by=API_USER))
     return await _describe(call, session.id)
 
 
 async def delete(call: EndpointCall) -> GoalResponse:
     """Clear the goal: the session does not continue with it. A turn that runs goes on."""
     session = await load_session(call, trashed=False)
-    await call.context.engine.goals.clear(session.id, by=BY)
+    await call.context.engine.goals.clear(session.id, by=API_USER)
     return await _describe(call, session.id)
 
 

@@ -1,5 +1,6 @@
 """Remembered facts: list, search, add, correct and forget them."""
 
+from holdfast.api.context import API_USER
 from holdfast.api.errors import ApiError
 from holdfast.api.native import request_models
 from holdfast.api.native.endpoint import EndpointCall
@@ -10,8 +11,6 @@ from holdfast.model.memory.owner import MemoryPlace
 from holdfast.store.database import Transaction
 from holdfast.store.repos import memory
 from holdfast.store.repos.memory import NEWEST, FactFilter
-
-BY = "the API"
 
 
 async def list_(call: EndpointCall) -> FactListResponse:
@@ -31,7 +30,7 @@ async def add(call: EndpointCall) -> FactItem:
     """Save a fact."""
     body: request_models.NewFactRequest = call.body
     place = MemoryPlace(body.owner, body.project if body.scope == "project" else "")
-    new = NewFact(place=place, scope=body.scope, text=body.text, author=BY)
+    new = NewFact(place=place, scope=body.scope, text=body.text, author=API_USER)
     at = call.context.engine.services.clock.now()
     return FactItem.from_fact(await call.context.database.write(memory.add, new, seq=0, at=at))
 
@@ -50,13 +49,15 @@ async def correct(call: EndpointCall) -> FactItem:
     """Replace a fact by a new version."""
     body: request_models.CorrectFactRequest = call.body
     number, at = _number(call.path_param("id")), call.context.engine.services.clock.now()
-    return FactItem.from_fact(await call.context.database.write(memory.correct, number, body.text, by=BY, at=at))
+    return FactItem.from_fact(await call.context.database.write(memory.correct, number, body.text, by=API_USER, at=at))
 
 
 async def forget(call: EndpointCall) -> ForgottenResponse:
     """Remove the text of a fact in all its versions."""
     number, at = _number(call.path_param("id")), call.context.engine.services.clock.now()
-    return ForgottenResponse(f"fact-{number}", await call.context.database.write(memory.forget, number, by=BY, at=at))
+    return ForgottenResponse(
+        f"fact-{number}", await call.context.database.write(memory.forget, number, by=API_USER, at=at)
+    )
 
 
 def _number(ref: str) -> int:

@@ -2,6 +2,7 @@
 
 import json
 
+from holdfast.api.context import API_USER
 from holdfast.api.errors import ApiError
 from holdfast.api.native import request_models
 from holdfast.api.native.endpoint import EndpointCall
@@ -17,8 +18,6 @@ from holdfast.model.form import parse_reply
 from holdfast.store.database import Transaction
 from holdfast.store.repos import approval_rules, approvals, ownership, sessions
 from holdfast.store.repos.approvals import Approval
-
-BY = "the API"
 
 
 async def list_(call: EndpointCall) -> QuestionListResponse:
@@ -39,7 +38,7 @@ async def answer(call: EndpointCall) -> QuestionItem:
     database = call.context.database
     found = await database.read(approvals.find, call.path_param("id"))
     given = _given(call.body, found)
-    await call.context.engine.answer(found.call_key, given, by=BY)
+    await call.context.engine.answer(found.call_key, given, by=API_USER)
     if given.allowed and (worker_id := asked_by(found)) is not None:
         await database.write(_hand_over, found, worker_id)
     return QuestionItem.from_approval(await database.read(approvals.find, found.id))
@@ -89,6 +88,8 @@ async def revoke_rule(call: EndpointCall) -> ApprovalRuleItem:
     at, ref = call.context.engine.services.clock.now(), call.path_param("id")
 
     def work(tx: Transaction) -> ApprovalRuleItem:
-        return ApprovalRuleItem.from_rule(approval_rules.revoke(tx, approval_rules.resolve(tx, ref), by=BY, at=at))
+        return ApprovalRuleItem.from_rule(
+            approval_rules.revoke(tx, approval_rules.resolve(tx, ref), by=API_USER, at=at)
+        )
 
     return await call.context.database.write(work)

@@ -1,10 +1,9 @@
 """Rewind of a session: conversation, files, or both."""
 
+from holdfast.api.context import API_USER
 from holdfast.api.native import request_models
 from holdfast.api.native.endpoint import EndpointCall, load_session
 from holdfast.interop.documents.rewinds import RewindResponse
-
-BY = "the API"
 
 
 async def rewind(call: EndpointCall) -> RewindResponse:
@@ -23,5 +22,5 @@ async def rewind(call: EndpointCall) -> RewindResponse:
             force=body.force,
         )
     preview = rewinds.preview(plan)
-    failed = {} if body.preview else (await rewinds.apply(plan, by=BY)).failed
+    failed = {} if body.preview else (await rewinds.apply(plan, by=API_USER)).failed
     return RewindResponse.from_plan(plan, preview, done=not body.preview, failed=failed)

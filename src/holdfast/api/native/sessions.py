@@ -1,6 +1,7 @@
 """Sessions: list, create, change, read, end, reopen, trash and restore."""
 
 from holdfast.api import headers
+from holdfast.api.context import API_USER
 from holdfast.api.native import request_models
 from holdfast.api.native.endpoint import EndpointCall, EndpointReply, load_session
 from holdfast.api.native.response_models import InterruptResponse, MessageListResponse
@@ -12,7 +13,6 @@ from holdfast.store.repos import delegations, goals, log, plans, session_list
 from holdfast.store.repos import sessions as store
 
 REASON = "requested through the API"
-BY = "the API"
 
 
 async def list_(call: EndpointCall) -> SessionListResponse:
@@ -50,6 +50,7 @@ async def create(call: EndpointCall) -> EndpointReply:
         system=body.system,
         terminal=body.terminal or "",
         mode=body.mode,
+        by=API_USER,
     )
     opened = await call.context.engine.open(opening)
     location = {"location": f"/v1/sessions/{opened.session.id}"}
@@ -83,7 +84,7 @@ async def patch(call: EndpointCall) -> SessionResponse:
     session, listing = await load_session(call), call.context.models
     model = None if body.model is None else (listing.resolve(body.model) or listing.default)
     changed = await call.context.engine.actions.change(
-        session.id, title=body.title, model=model, pinned=body.pinned, mode=body.mode, by=BY
+        session.id, title=body.title, model=model, pinned=body.pinned, mode=body.mode, by=API_USER
     )
     return await _describe(call, changed)
 

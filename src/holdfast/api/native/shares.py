@@ -1,5 +1,6 @@
 """Read-only links to sessions."""
 
+from holdfast.api.context import API_USER
 from holdfast.api.native import request_models
 from holdfast.api.native.endpoint import EndpointCall, load_session
 from holdfast.interop import sharing
@@ -7,15 +8,13 @@ from holdfast.interop.documents.shares import NewShareResponse, ShareItem, Share
 from holdfast.store.database import Transaction
 from holdfast.store.repos import shares
 
-BY = "the API"
-
 
 async def share(call: EndpointCall) -> NewShareResponse:
     """Create a read-only link to the session as it is now. Whoever has it needs no key."""
     body: request_models.ShareRequest = call.body
     session, services = await load_session(call, trashed=False), call.context.engine.services
     new = await sharing.create(
-        services.database, services.ids, session.id, days=body.days, by=BY, at=services.clock.now()
+        services.database, services.ids, session.id, days=body.days, by=API_USER, at=services.clock.now()
     )
     base = f"{call.request.url.scheme}://{call.request.headers.get('host', '')}"
     return NewShareResponse.from_new(new, base, sharing.WARNING)
@@ -33,6 +32,6 @@ async def revoke(call: EndpointCall) -> ShareItem:
     at, ref = call.context.engine.services.clock.now(), call.path_param("id")
 
     def work(tx: Transaction) -> ShareItem:
-        return ShareItem.from_share(shares.revoke(tx, shares.resolve(tx, ref), by=BY, at=at), at=at)
+        return ShareItem.from_share(shares.revoke(tx, shares.resolve(tx, ref), by=API_USER, at=at), at=at)
 
     return await call.context.database.write(work)

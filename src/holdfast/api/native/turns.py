@@ -3,6 +3,7 @@
 import msgspec
 
 from holdfast.api import headers
+from holdfast.api.context import API_USER
 from holdfast.api.errors import ApiError
 from holdfast.api.native import request_models
 from holdfast.api.native.endpoint import EndpointCall, EndpointReply, load_session
@@ -30,7 +31,6 @@ from holdfast.store.database import Transaction
 from holdfast.store.repos import approvals, input_queue, log, sessions
 
 PAGE = 500
-BY = "the API"
 
 
 async def start_turn(call: EndpointCall) -> EndpointReply:
@@ -155,5 +155,5 @@ async def answer_approval(call: EndpointCall) -> AnswerResponse:
     if "\0" in turn_id:
         raise ApiError(400, "invalid_value", "turn_id contains a NUL character", "turn_id")
     answer = Answer(allowed=body.allowed, reason=body.reason)
-    await call.context.engine.answer((session.id, turn_id, call_id), answer, by=BY)
+    await call.context.engine.answer((session.id, turn_id, call_id), answer, by=API_USER)
     return AnswerResponse(session.id, turn_id, call_id, body.allowed)

@@ -2,13 +2,12 @@
 
 from starlette.responses import Response
 
+from holdfast.api.context import API_USER
 from holdfast.api.native import request_models
 from holdfast.api.native.endpoint import EndpointCall, load_session
 from holdfast.engine.spending import report
 from holdfast.engine.spending.report import GroupBy, UsageGroup, UsageRange
 from holdfast.interop.documents.usage import SessionUsageResponse, UsageResponse, as_csv
-
-BY = "the API"
 
 
 async def get_usage(call: EndpointCall) -> UsageResponse:
@@ -41,6 +40,6 @@ async def raise_budget(call: EndpointCall) -> SessionUsageResponse:
     body: request_models.RaiseBudgetRequest = call.body
     session, engine = await load_session(call, trashed=False), call.context.engine
     found = await report.raise_session_limit(
-        call.context.database, engine.meter, session.id, body.amount, by=BY, at=engine.services.clock.now()
+        call.context.database, engine.meter, session.id, body.amount, by=API_USER, at=engine.services.clock.now()
     )
     return SessionUsageResponse.from_spending(found)

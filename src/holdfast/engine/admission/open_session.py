@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.event import SessionOpened
-from holdfast.model.mode import DEFAULT_MODE, Mode
+from holdfast.model.mode import DEFAULT_MODE, LOCAL_USER, Mode
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import ownership, sessions
@@ -24,7 +24,9 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     terminal: str = ""
     """The terminal backend of a new session; empty for the configured one."""
     mode: Mode | None = None
-    """The permission mode of a new session; None for the configured one."""
+    """The permission mode, also of a session that exists; None for its own, or for the configured one."""
+    by: str = LOCAL_USER
+    """Who changes the permission mode of a session that exists."""
     own: bool = False
     """Whether this worker owns the session while it has it open: if the worker dies, the session is ended."""
 
