@@ -120,8 +120,8 @@ HOT = {
     "usage.find_origin": "event_origin",
     "usage.delete_settled": "PRIMARY KEY",
     "budget.sum_day": "reservation_day",
-    "budget.sum_session": "reservation_session",
-    "budget.cost_of_session": "PRIMARY KEY",
+    "budget.sum_tree": "reservation_session",
+    "budget.cost_of_tree": "PRIMARY KEY",
     "file_changes.next_number": "PRIMARY KEY",
     "shares.find": "sqlite_autoindex_share_2",
 }

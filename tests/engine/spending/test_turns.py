@@ -117,7 +117,7 @@ async def test_a_call_that_is_stopped_while_it_reserves_its_cost_holds_nothing(t
     with pytest.raises(asyncio.CancelledError):
         await call
 
-    spent = await stage.database.read(budget.get_session_cost, session.id)
+    spent = await stage.database.read(budget.get_tree_cost, session.id)
     assert (spent.held, spent.running) == (0, 0)
     await stage.database.close()
 
