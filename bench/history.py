@@ -1,7 +1,7 @@
-"""What a turn costs after a long conversation: server CPU per turn, without compaction.
+"""What a turn costs after a long conversation: server CPU per turn, without compaction and with it.
 
-The whole conversation goes to the model with every turn, so the bytes grow with it. The cost of sending them is measured with
-a plain socket and reported apart.
+Without compaction the whole conversation goes to the model with every turn, so the bytes grow with it. The cost of sending
+them is measured with a plain socket and reported apart.
 """
 
 import socket
@@ -18,7 +18,7 @@ from bench.peers import hermes
 from bench.processes import cpu_seconds, resident_bytes
 from bench.stores import new_store, now
 from bench.systems import System
-from holdfast.model.event import Event, ModelSaid, SessionOpened, TurnEnded, TurnStarted, Usage, UserSaid
+from holdfast.model.event import Compacted, Event, ModelSaid, SessionOpened, TurnEnded, TurnStarted, Usage, UserSaid
 from holdfast.model.message import Text
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
@@ -29,8 +29,12 @@ LONG = 5_000
 PEER_TURNS = 5
 PEER_LENGTHS = (50, 1_000, 10_000)
 """A peer reads its whole history with every turn; more messages would take minutes."""
+COMPACTED_LENGTH = 50_000
+"""Messages of the compacted session: its log has 100,000 events."""
+COMPACTED_NAME = "compacted"
 AT_ONCE = 2_000
 """Messages in one transaction while a session is filled."""
+EVENTS_PER_TURN = 4
 CPU_GOAL = Goal("≤", 2.5, " ms")
 GROWTH_GOAL = Goal("≤", 1.2)
 
@@ -55,17 +59,18 @@ async def measure(folder: Path, *, lengths: tuple[int, ...], rounds: int, with_p
     async with systems.model() as direct:
         port = direct.endpoint.port
         async with systems.holdfast(home, port) as ours:
-            results = {length: _behind(ours, length, port, rounds) for length in lengths}
+            results = {length: _behind(ours, names(length, rounds), port) for length in lengths}
+            compacted = _behind(ours, [COMPACTED_NAME] * rounds, port)
             memory = resident_bytes(ours.process)
             resent = resent_history.measure(ours, lengths)
         theirs: dict[int, Result] = {}
         if with_peers:
             short = tuple(length for length in lengths if length in PEER_LENGTHS)
             async with hermes.serving(folder, port, short) as peer:
-                theirs = {length: _behind(peer, length, port, 1, PEER_TURNS) for length in short}
+                theirs = {length: _behind(peer, names(length, 1), port, PEER_TURNS) for length in short}
     value = f"{memory / 2**20:,.0f} MB"
     in_memory = Figure(what="memory of the server with all these sessions", value=value)
-    return [*describe(results, theirs), in_memory, *resent]
+    return [*describe(results, theirs), *_compacted_rows(compacted, results), in_memory, *resent]
 
 
 def names(length: int, rounds: int) -> list[str]:
@@ -76,13 +81,23 @@ def names(length: int, rounds: int) -> list[str]:
 async def _fill(path: Path, lengths: tuple[int, ...], rounds: int) -> None:
     db = await new_store(path)
     every = [(length, name) for length in lengths for name in dict.fromkeys(names(length, rounds))]
-    for number, (length, name) in enumerate(every):
+    for number, (length, name) in enumerate([*every, (COMPACTED_LENGTH, COMPACTED_NAME)]):
         # The driver adds its connection and the number of the session.
         opened = SessionOpened(source="api", channel=f"key:{name}-0-0", model="openai:m")
         session, _ = await db.write(sessions.create_for_channel, f"s-{number:020}", opened, at=now())
         for first in range(0, length, AT_ONCE):
             await db.write(_append, session.id, first, min(length, first + AT_ONCE))
+        if name == COMPACTED_NAME:
+            await db.write(_compact, session.id, keep=min(lengths))
     await db.close()
+
+
+def _compact(tx: Transaction, session_id: str, keep: int) -> None:
+    """Compact all messages but the newest `keep`."""
+    last_seq = COMPACTED_LENGTH * EVENTS_PER_TURN // 2 + 1
+    upto_seq = last_seq - keep * EVENTS_PER_TURN // 2
+    summary = Compacted(epoch=1, upto_seq=upto_seq, summary="word " * WORDS, how="summary", tokens_after=keep * 12)
+    log.append_unheld(tx, session_id, [summary], at=now())
 
 
 def _append(tx: Transaction, session_id: str, first: int, last: int) -> None:
@@ -99,10 +114,10 @@ def _append(tx: Transaction, session_id: str, first: int, last: int) -> None:
     log.append_unheld(tx, session_id, events, at=now())
 
 
-def _behind(system: System, length: int, model_port: int, rounds: int, turns: int = TURNS) -> Result:
-    """The lowest CPU of the rounds. A first turn loads the session and is not counted."""
+def _behind(system: System, session_names: list[str], model_port: int, turns: int = TURNS) -> Result:
+    """The lowest CPU of the rounds, each with one session. A first turn loads the session and is not counted."""
     best: Result | None = None
-    for name in names(length, rounds):
+    for name in session_names:
         drive(system.endpoint, name, sessions=1, turns=1)
         systems.ask_model(model_port, "received")
         before = cpu_seconds(system.process)
@@ -138,6 +153,21 @@ def describe(results: dict[int, Result], theirs: dict[int, Result]) -> list[Figu
         figure
         for length, one in results.items()
         for figure in _rows(length, one, theirs.get(length), None if length == first else (first, results[first]))
+    ]
+
+
+def _compacted_rows(compacted: Result, results: dict[int, Result]) -> list[Figure]:
+    """The row of the compacted session, beside the shortest one: both send about as many messages."""
+    shortest = min(results)
+    return [
+        Figure(
+            what=f"behind {COMPACTED_LENGTH * EVENTS_PER_TURN // 2:,} events, compacted: server CPU per turn",
+            value=f"{millis(compacted.cpu)} (sends {compacted.request_bytes / 1e6:,.2f} MB)",
+            beside=f"that behind {shortest} messages",
+            judged=compacted.cpu / results[shortest].cpu,
+            goal=GROWTH_GOAL,
+            kind="cpu",
+        )
     ]
 
 
