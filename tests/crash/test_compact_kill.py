@@ -5,10 +5,11 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from holdfast.model.event import Compacted, Event, ModelSaid, SessionOpened, UserSaid
+from holdfast.model.event import Compacted, Event, ModelCalled, ModelSaid, SessionOpened, UserSaid
 from holdfast.model.message import Text
 from holdfast.store.repos import log, sessions, summary_chunks
 from holdfast.store.sqlite.driver import open_sqlite
@@ -61,14 +62,25 @@ async def run(home: Path, server: OpenAiServer, *, before: tuple[str, ...] = ())
     return process.returncode
 
 
-async def state(home: Path) -> tuple[list[Compacted], int, int]:
-    """The compactions of the session, the number of finished chunks, and the length of the verified log."""
+class State(NamedTuple):
+    """What the store has: the compactions, the finished chunks, the recorded calls of the model, and all other events."""
+
+    compactions: list[Compacted]
+    chunks: int
+    calls: int
+    events: int
+
+
+async def state(home: Path) -> State:
+    """Read the session from a log that is verified on the way."""
     database = await open_sqlite(home / "holdfast.db")
     session = await database.read(sessions.get, SESSION)
     entries = await database.read(log.read_complete, session)
     kept, _ = await database.read(summary_chunks.get_progress, SESSION)
     await database.close()
-    return [entry.event for entry in entries if isinstance(entry.event, Compacted)], kept, len(entries)
+    calls = sum(isinstance(entry.event, ModelCalled) for entry in entries)
+    compactions = [entry.event for entry in entries if isinstance(entry.event, Compacted)]
+    return State(compactions, kept, calls, len(entries) - calls)
 
 
 async def kill_and_continue(home: Path, call: str, nth: int) -> bool:
@@ -79,17 +91,20 @@ async def kill_and_continue(home: Path, call: str, nth: int) -> bool:
     async with Author() as server:
         died = await run(home, server, before=killing) != 0
         asked = len(server.requests)
-        had, kept, _ = await state(home)
-        if not had:
+        before = await state(home)
+        if not before.compactions:
             assert await run(home, server) == 0
-        after, left, length = await state(home)
-        again = len(server.requests) - asked
+        after = await state(home)
+        requests = len(server.requests)
 
-    assert asked - kept in (0, 1) or had, f"{call} {nth}: at most the current chunk is lost"
-    assert [event.epoch for event in after] == [1], f"{call} {nth}"
-    assert after[0].chunks > 2
-    assert again == (0 if had else after[0].chunks - kept), f"{call} {nth}: finished chunks were requested again"
-    assert (left, length) == (0, 1 + 2 * TURNS + 1), "the log has every message, and the compaction"
+    [compacted] = after.compactions
+    missing = 0 if before.compactions else compacted.chunks - before.chunks
+    assert asked - before.chunks in (0, 1) or before.compactions, f"{call} {nth}: at most the current chunk is lost"
+    assert compacted.epoch == 1, f"{call} {nth}"
+    assert compacted.chunks > 2
+    assert requests - asked == missing, f"{call} {nth}: finished chunks were requested again"
+    assert (after.chunks, after.events) == (0, 1 + 2 * TURNS + 1), "the log has every message, and the compaction"
+    assert requests - after.calls in (0, 1), f"{call} {nth}: at most the call that was cut off is not recorded"
     return died
 
 

@@ -108,7 +108,7 @@ def _native(endpoint: Endpoint, known: dict[type, Json]) -> Json:
     found = _operation(endpoint.path, endpoint.method, endpoint.handler)
     found["parameters"] += _query(endpoint.query)
     answer = {} if endpoint.response is None else known[endpoint.response]
-    statuses = {endpoint.status, 200} if endpoint.path == "/v1/sessions" else {endpoint.status}
+    statuses = {endpoint.status, endpoint.repeat_status or endpoint.status}
     found["responses"] |= {str(status): _answer(endpoint.path, answer) for status in sorted(statuses)}
     if endpoint.path in EMPTY:
         found["responses"]["204"] = {"description": EMPTY[endpoint.path], "content": {}}

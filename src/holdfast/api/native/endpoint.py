@@ -61,6 +61,8 @@ class Endpoint:
     query: type[request_models.RequestModel] = request_models.NoParameters
     body: type[request_models.RequestModel] | None = None
     status: int = 200
+    repeat_status: int | None = None
+    """The status of a request that finds what it would create, where it differs."""
     large: bool = False
     """Whether the response may be so large that it is encoded in a thread."""
 

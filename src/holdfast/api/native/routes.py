@@ -54,6 +54,7 @@ ENDPOINTS = (
         SessionResponse,
         body=request_models.NewSessionRequest,
         status=201,
+        repeat_status=200,
     ),
     Endpoint("GET", SESSION, sessions.get, SessionDetailResponse),
     Endpoint("PATCH", SESSION, sessions.patch, SessionResponse, body=request_models.ChangeSessionRequest),
@@ -112,7 +113,13 @@ ENDPOINTS = (
     Endpoint("DELETE", "/v1/shares/{id}", shares.revoke, ShareItem),
     Endpoint("GET", f"{SESSION}/goal", goals.get, response_models.GoalResponse),
     Endpoint(
-        "PUT", f"{SESSION}/goal", goals.put, response_models.GoalResponse, body=request_models.GoalRequest, status=202
+        "PUT",
+        f"{SESSION}/goal",
+        goals.put,
+        response_models.GoalResponse,
+        body=request_models.GoalRequest,
+        status=202,
+        repeat_status=200,
     ),
     Endpoint(
         "PATCH", f"{SESSION}/goal", goals.patch, response_models.GoalResponse, body=request_models.ChangeGoalRequest
