@@ -173,6 +173,16 @@ def test_the_cookie_is_secure_behind_an_https_proxy(server: Server) -> None:
     assert "secure" in answer.headers["set-cookie"].lower()
 
 
+def test_a_link_to_a_session_starts_with_https_behind_an_https_proxy(server: Server, log_in: LogIn) -> None:
+    client, token = log_in(server)
+    with server.http() as http:
+        name = session(ask(http, "shared through a proxy"))
+    headers = {"origin": server.url.replace("http:", "https:")}
+    shown = client.post(f"/ui/s/{name}/share", data={"days": "1", "csrf": token}, headers=headers).text
+
+    assert f"https://127.0.0.1:{server.port}/share/" in shown
+
+
 def test_the_login_page_redirects_a_logged_in_browser(server: Server, log_in: LogIn) -> None:
     client, _ = log_in(server)
 

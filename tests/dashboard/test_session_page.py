@@ -242,7 +242,7 @@ def test_a_session_is_forked_at_a_message(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/ui/s/{name}")
     first = page.locator(REPLIES).first
     first.hover()
-    first.get_by_role("button", name="Fork at event").click()
+    first.get_by_role("button", name="fork here").click()
     page.wait_for_url(lambda url: name not in url)
 
     expect(page.locator(".message.user")).to_have_count(1)
@@ -646,8 +646,9 @@ def test_a_notice_covers_no_button_of_the_composer(page: Page, server: Server, w
 
 def test_on_a_phone_the_title_comes_first_and_the_actions_are_a_sheet(page: Page, server: Server) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(f"{server.url}/ui/s/{start(server, 'on the road')}")
-    expect(page.locator("#head h1")).to_be_visible()
+    page.goto(f"{server.url}/ui/s/{start(server, 'on the road' + ' and on' * 900)}")
+    expect(page.locator("#composer")).to_be_in_viewport()
+    assert page.evaluate("scrollY") > 500, "a long session opens at its end"
     title = page.locator("#head h1").bounding_box()
     assert title is not None and title["y"] < 120
     expect(page.get_by_role("button", name="Pin", exact=True)).to_be_hidden()

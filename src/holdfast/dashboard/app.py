@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -31,7 +31,15 @@ from holdfast.dashboard import (
     templating,
     usage,
 )
-from holdfast.dashboard.auth import CSRF_FIELD, CSRF_HEADER, LOGIN_LIFETIME, BrowserLogin, LoginAuth, is_cross_site
+from holdfast.dashboard.auth import (
+    CSRF_FIELD,
+    CSRF_HEADER,
+    LOGIN_LIFETIME,
+    BrowserLogin,
+    LoginAuth,
+    is_cross_site,
+    is_https,
+)
 from holdfast.dashboard.context import DashboardContext
 from holdfast.interop.pages import rendering
 from holdfast.model.errors import Conflict, HoldfastError, Invalid, NotFound, NotSaved, Unavailable
@@ -220,7 +228,7 @@ class Dashboard:
             self._auth.issue_cookie(self.state.now),
             max_age=LOGIN_LIFETIME // 1_000_000,
             path="/",
-            secure=_is_https(request),
+            secure=is_https(request),
             httponly=True,
             samesite="strict",
         )
@@ -248,11 +256,6 @@ def static_file(name: str) -> Response:
         return Response("file not found", 404)
     headers = {"cache-control": "public, max-age=3600"}
     return Response(path.read_bytes(), headers=headers, media_type=MEDIA_TYPES[path.suffix])
-
-
-def _is_https(request: Request) -> bool:
-    """Whether the browser used HTTPS: to this server, or, by its Origin header, to a proxy in front of it."""
-    return "https" in (request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme)
 
 
 def _not_found_page(request: Request, error: HTTPException) -> Response:

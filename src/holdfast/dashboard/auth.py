@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import msgspec
+from starlette.requests import Request
 
 from holdfast.model.text import parse_decimal
 from holdfast.model.times import DAY
@@ -105,6 +106,11 @@ def is_cross_site(headers: Mapping[str, str]) -> bool:
         return True
     origin = headers.get("origin")
     return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+
+
+def is_https(request: Request) -> bool:
+    """Whether the browser used HTTPS: to this server, or, by its Origin header, to a proxy in front of it."""
+    return "https" in (request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme)
 
 
 def _read_logouts(tx: Transaction) -> dict[str, int]:

@@ -8,20 +8,29 @@ from holdfast.dashboard.context import get_context
 from holdfast.engine.liveness.handover_question import asked_by
 from holdfast.interop import questions
 from holdfast.model.approval import rule_kinds
-from holdfast.store.repos import approvals
+from holdfast.store.database import Transaction
+from holdfast.store.repos import approvals, sessions
+from holdfast.store.repos.approvals import Approval
 
 MAX_LISTED = 200
 
 
 async def show_questions(request: Request) -> Response:
     context = get_context(request)
-    found = await context.database.read(approvals.list_all_unanswered, MAX_LISTED)
+    found = await context.database.read(_list_titled)
     listed = [
-        (one, questions.text(one), rule_kinds(one.proposal), questions.prefix(one))
-        for one in found
+        (one, questions.text(one), rule_kinds(one.proposal), questions.prefix(one), title)
+        for one, title in found
         if asked_by(one) is None
     ]
     return templating.page_response(request, "questions.html", questions=listed, now=context.now)
+
+
+def _list_titled(tx: Transaction) -> list[tuple[Approval, str]]:
+    """The open questions, each with the title of its session."""
+    found = approvals.list_all_unanswered(tx, MAX_LISTED)
+    titles = {one.id: one.summary for one in (sessions.get(tx, name) for name in {each.session_id for each in found})}
+    return [(one, titles[one.session_id].title or titles[one.session_id].preview or one.session_id) for one in found]
 
 
 async def send_count(request: Request) -> Response:

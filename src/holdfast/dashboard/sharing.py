@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.dashboard import templating
+from holdfast.dashboard.auth import is_https
 from holdfast.dashboard.context import get_context
 from holdfast.dashboard.forms import parse_int_field, require_field
 from holdfast.dashboard.session import load_session
@@ -119,8 +120,8 @@ async def share(request: Request) -> Response:
         raise Invalid("days is empty")
     session = await context.database.read(load_session, request.path_params["id"])
     new = await sharing.create(context.database, services.ids, session.id, days=days, by=BY, at=context.now)
-    host = request.headers.get("host", "")
-    return await _render_links(request, session.id, url=f"{request.url.scheme}://{host}{new.path}")
+    origin = f"{'https' if is_https(request) else 'http'}://{request.headers.get('host', '')}"
+    return await _render_links(request, session.id, url=origin + new.path)
 
 
 async def revoke(request: Request) -> Response:

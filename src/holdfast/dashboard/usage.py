@@ -47,6 +47,7 @@ async def show_usage(request: Request) -> Response:
     days, measure = _range(request, context), _measure(request)
     by_day, *others = [await report.read_groups(context.database, days, (name,)) for name in COLUMNS]
     total = report.add_up(one.sum for one in by_day)
+    columns = day_bars(by_day, days, measure)
     return templating.page_response(
         request,
         "usage.html",
@@ -55,7 +56,8 @@ async def show_usage(request: Request) -> Response:
         cost="unknown" if total.calls and total.unpriced == total.calls else format_money(total.cost),
         measure=measure,
         measures=MEASURES,
-        columns=day_bars(by_day, days, measure),
+        columns=columns,
+        highest=max(columns, key=lambda bar: bar.percent),
         charts=[
             UsageChart(name, group_bars(found, name, measure)) for name, found in zip(COLUMNS[1:], others, strict=True)
         ],

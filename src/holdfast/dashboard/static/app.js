@@ -151,9 +151,17 @@
     try { localStorage.setItem("theme", root.dataset.theme); } catch { /* storage may be disabled */ }
     document.dispatchEvent(new Event("theme-changed"));
   });
-  // On a phone the menu is wider than the screen: centre the current page. scrollIntoView would also scroll the page.
-  const nav = $(".sidebar nav"), current = $("nav a[aria-current]");
-  if (nav && current) nav.scrollLeft = current.offsetLeft - nav.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
+  // On a phone the menu shows some of the pages and a link that opens the others; without scripts the link leads to them.
+  const sidebar = $(".sidebar"), more = $("[data-more]");
+  function showPages(open) {
+    sidebar.classList.toggle("open", open);
+    more.lastElementChild.textContent = open ? "Close" : "More";
+  }
+  document.addEventListener("click", (event) => {
+    if (!more) return;
+    if (event.target.closest("[data-more]")) { event.preventDefault(); showPages(!sidebar.classList.contains("open")); }
+    else if (!event.target.closest(".sidebar")) showPages(false);
+  });
 
   // On a narrow screen the actions of a session are a sheet; without scripts its link leads to it.
   const sheet = $("#session-actions");
@@ -186,6 +194,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && event.target.matches("input, textarea")) { event.target.blur(); return; }
     if (event.key === "Escape" && sheet?.classList.contains("open")) { sheet.classList.remove("open"); $(".sheet-button")?.focus(); return; }
+    if (event.key === "Escape" && sidebar?.classList.contains("open")) { showPages(false); more.focus(); return; }
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox]), textarea, select")) return;
     if (awaitsPageKey) {
       awaitsPageKey = false;
