@@ -204,7 +204,7 @@ def test_the_status_line_shows_model_title_and_context_use(
     (home / "config.toml").write_text("[context]\nwindow = 8000\n")
     with Terminal(home, model=scripted({"say": "word " * 300}), columns=120) as chat:
         chat.ready().say("Talk about lighthouses")
-        chat.match(r"script\.json · \S+ · context \d+% · \S+ tokens.* · Talk about lighthouses")
+        chat.match(r"script\.json · edits · \S+ · context \d+% · \S+ tokens.* · Talk about lighthouses")
         chat.leave()
 
 
