@@ -35,7 +35,7 @@ from holdfast.cli.chat.prompts import OPEN_TURN, TerminalPrompt, is_message
 from holdfast.cli.chat.shell_command import LocalCommand
 from holdfast.model.answer import Answer
 from holdfast.model.entry import Entry
-from holdfast.model.event import Compacted, ModelSaid, PlanChanged, Usage
+from holdfast.model.event import Compacted, ModelCalled, ModelSaid, PlanChanged, Usage
 from holdfast.model.message import ToolCall
 from holdfast.model.plan import PlanItem
 from holdfast.model.session import Session, SessionSummary
@@ -403,10 +403,8 @@ def test_the_status_line_shows_what_is_known() -> None:
     spent = TokenUsage()
     spent.take(Entry(1, 0, ModelSaid(turn_id="t", parts=(), usage=Usage(tokens_in=50, tokens_out=10, cost=0.25))))
     spent.take(Entry(2, 0, ModelSaid(turn_id="t", parts=(), usage=Usage(tokens_in=90, tokens_out=10, cost=0.25))))
-
-    assert (spent.context, spent.cost) == (100, 0.5)
-
-    assert spent.tokens == 160
+    spent.take(Entry(3, 0, ModelCalled(purpose="goal", usage=Usage(tokens_in=5, tokens_out=1, cost=0.125))))
+    assert (spent.context, spent.tokens, spent.cost) == (100, 166, 625_000_000)
 
 
 def test_the_status_line_drops_the_least_important_facts_in_a_narrow_terminal() -> None:
@@ -417,7 +415,7 @@ def test_the_status_line_drops_the_least_important_facts_in_a_narrow_terminal() 
         branch="main",
         share=0.1,
         tokens=12_345,
-        cost=0.5,
+        cost=500_000_000,
         title="Plan",
         epoch=2,
         processes=2,

@@ -10,7 +10,16 @@ from holdfast.engine.delegation.link import BRIEF
 from holdfast.interop.pages import document
 from holdfast.interop.pages.rendering import ItemLinks
 from holdfast.interop.pages.transcript import PageTranscript
-from holdfast.model.event import Compacted, Ended, Forked, ModelSaid, Rewound, ToolEnded, ToolStarted
+from holdfast.model.event import (
+    Compacted,
+    Ended,
+    Forked,
+    InstructionsLoaded,
+    ModelSaid,
+    Rewound,
+    ToolEnded,
+    ToolStarted,
+)
 from holdfast.model.message import File, Image, Reasoning, Text, ToolCall
 from tests.interop.export.test_markdown_file import AT, SESSION, entries, said
 
@@ -156,3 +165,10 @@ def test_the_task_of_a_sub_agent_is_not_shown_as_a_message_of_the_user() -> None
     page = document.render_file(SESSION, entries(said(Text(f"Count the files.\n\n{BRIEF}")), said(Text("Thanks"))))
 
     assert re.findall(r'<h2 class="author"><bdi>(.*?)</bdi>', page) == ["Delegated task", "You"]
+
+
+def test_each_loaded_part_of_the_system_text_is_named() -> None:
+    loaded = [InstructionsLoaded(turn_id="t", part=part, text="x") for part in ("system", "environment")]
+    page = document.render_file(SESSION, entries(*loaded))
+
+    assert all(f"Loaded for the model: {part}" in page for part in ("system", "environment"))

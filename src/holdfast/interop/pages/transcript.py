@@ -17,6 +17,7 @@ from holdfast.model.event import (
     Compacted,
     Ended,
     Imported,
+    InstructionsLoaded,
     ItemAdded,
     ModelChanged,
     ModelSaid,
@@ -256,6 +257,8 @@ class PageTranscript:
                 item.label, item.detail = f"Opened by {event.source}", event.channel or ""
             case Titled() as event:
                 item.label, item.detail = "Titled", event.title
+            case InstructionsLoaded() as event:
+                item.label = f"Loaded for the model: {event.part}"
             case ModelChanged() as event:
                 item.label = f"Model changed to {event.model}"
             case ProcessStarted() as event:

@@ -8,7 +8,9 @@ from prompt_toolkit.utils import get_cwidth
 from holdfast.cli.chat.output.text_fit import fit, fit_end
 from holdfast.model.entry import Entry
 from holdfast.model.event import Compacted, ModelSaid
+from holdfast.model.price import format_money
 from holdfast.model.sanitize import one_line
+from holdfast.store.spending.sums import usage_of
 
 TITLE_SHOWN = 32
 MODEL_SHOWN = 30
@@ -36,23 +38,23 @@ SEPARATOR = " · "
 
 
 class TokenUsage:
-    """Token use and cost of the session, as reported by the models."""
+    """Token use and cost of the session: of its conversation, summaries, goal checks and other calls of models."""
 
     def __init__(self) -> None:
         self.context = 0
         """Tokens of the latest request and its reply, with which the next one starts."""
         self.tokens = 0
         """All tokens of the session, sent and received."""
-        self.cost: float | None = None
+        self.cost: int | None = None
+        """In nano-dollars, without calls of unknown cost."""
 
     def take(self, entry: Entry) -> None:
+        found = usage_of(entry.event)
+        self.tokens += found.tokens_in + found.tokens_out
+        if found.calls > found.unpriced:
+            self.cost = (self.cost or 0) + found.cost
         if isinstance(entry.event, ModelSaid):
-            usage = entry.event.usage
-            if usage.tokens_in or usage.tokens_out:
-                self.context = usage.tokens_in + usage.tokens_out
-                self.tokens += self.context
-            if usage.cost is not None:
-                self.cost = (self.cost or 0.0) + usage.cost
+            self.context = found.tokens_in + found.tokens_out or self.context
         elif isinstance(entry.event, Compacted) and entry.event.tokens_after:
             self.context = entry.event.tokens_after
 
@@ -70,7 +72,8 @@ class StatusFacts(msgspec.Struct, frozen=True, kw_only=True):
     share: float = 0.0
     """The used share of the context window."""
     tokens: int = 0
-    cost: float | None = None
+    cost: int | None = None
+    """In nano-dollars."""
     title: str = ""
     epoch: int = 0
     processes: int = 0
@@ -105,7 +108,7 @@ def _pieces(facts: StatusFacts) -> dict[str, str]:
         "branch": fit(one_line(facts.branch), BRANCH_SHOWN),
         "context": f"context {facts.share:.0%}" if facts.share >= MIN_SHARE else "",
         "tokens": f"{short_number(facts.tokens)} tokens" if facts.tokens else "",
-        "cost": f"${facts.cost:.4f}" if facts.cost is not None else "",
+        "cost": format_money(facts.cost) if facts.cost else "",
         "title": fit(one_line(facts.title), TITLE_SHOWN),
         "epoch": f"epoch {facts.epoch}" if facts.epoch else "",
         "processes": f"{facts.processes} running" if facts.processes else "",
