@@ -14,6 +14,7 @@ import msgspec
 from holdfast.model.errors import Invalid
 from holdfast.model.process import MARKER
 from holdfast.model.secret_names import is_secret
+from holdfast.model.text import parse_decimal
 from holdfast.setting_errors import explain
 from holdfast.settings import (
     DEFAULT_MODELS,
@@ -248,7 +249,8 @@ def _overlay(data: dict[str, Any], env: Mapping[str, str]) -> dict[str, str]:
                 inner = target.setdefault(table, {})
                 target = inner if isinstance(inner, dict) else {}
             text = env[variable]
-            target[name] = int(text) if path == "context.window" and text.isdecimal() else text
+            number = parse_decimal(text) if path == "context.window" else None
+            target[name] = text if number is None else number
             given[path] = variable
     return given
 

@@ -177,6 +177,9 @@ async def test_recall_and_show_read_the_log(context: TestContext) -> None:
     assert context.last == "! this session has no message 1"
     await run(context, "/recall 90-99")
     assert context.last == "! this session has no messages 90 to 99"
+    for number in ("9" * 20, "9" * 5000):
+        await run(context, f"/recall 1-{number}")
+        assert context.last == f"! '{number}' is not an event number"
 
 
 async def test_search_finds_words_in_other_sessions(context: TestContext) -> None:

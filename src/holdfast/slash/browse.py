@@ -61,7 +61,8 @@ async def recall(context: CommandContext, rest: str) -> None:
         raise Invalid("arguments are missing: /recall 10-20 shows those events, /recall WORDS searches this session")
     numbers = RANGE.fullmatch(rest)
     if numbers is not None:
-        await _show_range(context, int(numbers[1]), int(numbers[2] or numbers[1]))
+        first = parse_number(numbers[1], "an event number", 0)
+        await _show_range(context, first, parse_number(numbers[2] or "", "an event number", first))
     else:
         await _search(context, rest, session_id)
 

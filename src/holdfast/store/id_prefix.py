@@ -31,7 +31,7 @@ def resolve_prefix(
     """
     prefix = ref if ref.startswith(kind) else kind + ref
     if len(prefix) - len(kind) < shortest or not prefix.isascii() or "\0" in prefix:
-        raise NotFound(f"no {what[0]} has the id {ref!r} (the beginning of an id needs {shortest} characters)")
+        raise NotFound(f"no {what[0]} has the id {ref!r} (an id prefix needs at least {shortest} characters)")
     matching = list_by_prefix(tx, query, prefix)
     if not matching:
         raise NotFound(f"no {what[0]} has the id {ref!r}, and no id begins with it")

@@ -122,7 +122,7 @@ def _resolve_loosely(tx: Transaction, ref: str) -> ResolvedRef:
     prefix = ref if ref.startswith(SESSION) else SESSION + ref
     if len(ref) < SHORTEST_PREFIX or not prefix.isascii():
         raise NotFound(
-            f"no session has the id, alias or title {ref!r} (the beginning of an id needs {SHORTEST_PREFIX} characters)"
+            f"no session has the id, alias or title {ref!r} (an id prefix needs at least {SHORTEST_PREFIX} characters)"
         )
     matching = id_prefix.list_by_prefix(tx, "sessions.by_prefix", prefix)
     if not matching:
