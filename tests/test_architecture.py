@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stdio_pipes": {"model"},
     "supervisor": {"model", "tasks"},
     "process_memory": set(),
-    "setting_errors": {"settings"},
+    "setting_errors": {"model", "settings"},
     "config": BASICS | {"process_memory", "setting_errors"},
     "logs": BASICS,
     "store": BASICS,

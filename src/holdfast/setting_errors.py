@@ -4,22 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from holdfast.model.validation import JSON, in_plain_words
 from holdfast.settings import PROVIDERS, Settings, is_section
 
 _MSGSPEC_ERROR = re.compile(r"(?P<what>.*?)( - at (`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
-_WRONG_VALUE = re.compile(
-    r"Expected `(?P<wanted>[^`]+)`(?P<limit> [<>]=? [\d.e+]+| of length [<>]=? \d+)?(, got `(?P<given>.*)`)?"
-)
-_KINDS = {
-    "int": "an integer",
-    "float": "a number",
-    "str": "a string",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a table",
-    "datetime": "a time",
-}
-_LIMITS = {"<=": "of at most", ">=": "of at least", ">": "above", "<": "below"}
+_TOML = JSON | {"array": "a list", "object": "a table"}
 
 
 def explain(message: str, prefix: str, variables: Mapping[str, str], file: str) -> str:
@@ -43,22 +32,7 @@ def _what_is_expected(what: str, path: str) -> str:
         return f"expected one of {', '.join(choices)}"
     if path == "models":
         return f"expected tables named after the providers: {', '.join(PROVIDERS)}"
-    return _in_plain_words(what)
-
-
-def _in_plain_words(what: str) -> str:
-    """`Expected `int` <= 9, got `str`` as `expected an integer of at most 9, got a string`."""
-    found = _WRONG_VALUE.fullmatch(what)
-    if found is None:
-        return f"{what[:1].lower()}{what[1:]}".replace("`", "")
-    kinds = [kind for kind in found["wanted"].split(" | ") if kind != "null"]
-    wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds)
-    *_, sign, limit = (found["limit"] or " ").rsplit(" ", 2)
-    if "length" in (found["limit"] or ""):
-        wanted = f"{wanted} with a length {_LIMITS[sign]} {limit}"
-    elif sign:
-        wanted = f"{wanted} {_LIMITS[sign]} {limit.removesuffix('.0')}"
-    return f"expected {wanted}" + (f", got {_KINDS.get(found['given'], found['given'])}" if found["given"] else "")
+    return in_plain_words(what, _TOML)
 
 
 def _hint_at(path: str) -> Any:

@@ -315,7 +315,7 @@ def test_every_wrong_line_is_named_and_nothing_runs(holdfast: Holdfast, tmp_path
         (5, "unknown field promt"),
         (6, "unknown field extra"),
         (7, "id 7 is already used in line 1"),
-        (8, "expected object"),
+        (8, "expected an object"),
         (9, "not UTF-8"),
         (10, "provider:name"),
         (11, "NaN"),

@@ -113,7 +113,7 @@ def _decode(line: bytes) -> _PromptLine:
         return _PromptLine(value) if isinstance(value, str) else msgspec.convert(value, _PromptLine)
     except msgspec.ValidationError as e:
         problem = "model: expected provider:name" if "regex" in str(e) else explain(e)
-        raise ValueError(f"{problem[:1].lower()}{problem[1:]}") from e
+        raise ValueError(problem) from e
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -27,7 +27,7 @@ MAX_MESSAGES = 20_000
 MAX_TOOLS = 512
 MAX_METADATA, MAX_METADATA_NAME, MAX_METADATA_VALUE = 16, 64, 512
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-OUT_OF_RANGE = re.compile(r"Expected `\w+( \| null)?` (>=|<=|of length)")
+OUT_OF_RANGE = re.compile(r"Expected `\w+( \| null)?` ([<>]=?|of length)")
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 NO_EFFECT: dict[str, tuple[object, ...]] = {
