@@ -45,7 +45,7 @@ def scene(tmp_path):
 
 
 def test_the_builtin_tools_are_those_of_the_contract(toolbox):
-    assert {spec.name: list(spec.parameters["properties"]) for spec in toolbox.specs()} == PARAMETERS
+    assert {spec.name: list(spec.parameters["properties"]) for spec in toolbox.specs} == PARAMETERS
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

@@ -287,7 +287,7 @@ def delegating(tools: Toolbox, limits: DelegationLimits, folder: Path) -> Delega
             raise Invalid(f"unknown model {name!r}. Models: play")
         return name
 
-    names = tuple(spec.name for spec in tools.specs())
+    names = tuple(spec.name for spec in tools.specs)
     return DelegationSettings(limits, lambda: names, check_model, lambda: str(folder), "local")
 
 

@@ -44,7 +44,7 @@ def toolbox():
 
 
 def test_tools_are_shown_in_the_order_they_were_given(toolbox):
-    assert [spec.name for spec in toolbox.specs()] == ["echo", "mcp__maps__draw", "bare"]
+    assert [spec.name for spec in toolbox.specs] == ["echo", "mcp__maps__draw", "bare"]
 
 
 def test_two_tools_with_one_name_are_an_error():

@@ -20,13 +20,12 @@ class Toolbox:
             if tool.spec.name in self._tools:
                 raise AssertionError(f"two tools are called {tool.spec.name}")
             self._tools[tool.spec.name] = tool
+        self.specs = tuple(tool.spec for tool in self._tools.values())
+        """The descriptions for the model, in a stable order."""
 
     def with_tools(self, tools: Iterable[Tool]) -> "Toolbox":
         """These tools and the given ones. One of the given replaces one with the same name, in its place."""
         return Toolbox((self._tools | {tool.spec.name: tool for tool in tools}).values())
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(tool.spec for tool in self._tools.values())
 
     def only(self, names: Container[str]) -> "Toolbox":
         """The tools among these names, in the same order."""

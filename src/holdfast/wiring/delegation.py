@@ -15,7 +15,7 @@ from holdfast.tools.toolbox import Toolbox
 
 def session_toolbox(toolbox: Toolbox, link: Delegation, settings: Settings) -> Toolbox:
     """Return the tools of a session: those that its parent allowed, and no delegation where it would be refused."""
-    names = [spec.name for spec in toolbox.specs()]
+    names = [spec.name for spec in toolbox.specs]
     allowed = [name for name in names if link.tools is None or name in link.tools]
     if link.depth >= settings.agent.max_depth:
         allowed = [name for name in allowed if name != TOOL]
@@ -29,7 +29,7 @@ def delegation_settings(
     agent = settings.agent
     return DelegationSettings(
         limits=DelegationLimits(agent.max_depth, agent.max_children, agent.child_seconds),
-        tools=lambda: tuple(spec.name for spec in toolbox.specs()),
+        tools=lambda: tuple(spec.name for spec in toolbox.specs),
         check_model=lambda name: check_model(settings, model, name),
         workdir=lambda: str(workdir()),
         terminal=terminal,

@@ -203,7 +203,7 @@ def _build_engine(
         meter=meter,
         compaction=partial(compaction_settings, settings, models),
         leaves_queue=leaves_queue,
-        tool_names=[spec.name for spec in tools.toolbox.specs()],
+        tool_names=[spec.name for spec in tools.toolbox.specs],
         files=FileRestorer(settings.home, tools.snapshots),
         goal_limits=GoalLimits(
             max_turns=settings.goals.max_turns, max_hours=settings.goals.max_hours, max_cost=settings.goals.max_cost

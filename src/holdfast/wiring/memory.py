@@ -48,5 +48,5 @@ def project_of(workdir: Path, home: Path) -> str:
 @lru_cache(maxsize=8)
 def without_memory(toolbox: Toolbox) -> Toolbox:
     """Return the tools for a session without a memory."""
-    names = [spec.name for spec in toolbox.specs()]
+    names = [spec.name for spec in toolbox.specs]
     return toolbox.only([name for name in names if name not in TOOLS])

@@ -83,11 +83,12 @@ class ActiveSession(msgspec.Struct, eq=False):
     """Whether the store lets this session, and no other suspect, be at work."""
     isolated_turn: str = ""
     """The turn whose tools run only while those of no other suspect do."""
+    id: str = ""
+    """The session's id, which is that of the lease."""
     _order: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
-    @property
-    def id(self) -> str:
-        return self.lease.session_id
+    def __post_init__(self) -> None:
+        self.id = self.lease.session_id
 
     async def commit(
         self,
@@ -97,8 +98,8 @@ class ActiveSession(msgspec.Struct, eq=False):
     ) -> None:
         """Append the events to the log, with what else belongs to the same transaction, then publish them.
 
-        `check` gets the session within the transaction; if it raises, nothing is written. Raises LeaseLost or NotSaved; then nothing was written or published. A cancellation takes effect only after the
-        write has completed.
+        `check` gets the session within the transaction; if it raises, nothing is written. Raises LeaseLost or NotSaved; then
+        nothing was written or published. A cancellation takes effect only after the write has completed.
         """
         if self._must_wait(events):
             await self._isolate()

@@ -88,15 +88,16 @@ async def run_turns(active: ActiveSession, settings: TurnSettings) -> bool:
         step = await _next(active, settings)
         if step is None:
             return True
+        now = active.services.clock.monotonic()
         if active.turn.id != turn_id:
-            turn_id, deadline = active.turn.id, active.services.clock.monotonic() + settings.turn_seconds
+            turn_id, deadline = active.turn.id, now + settings.turn_seconds
         if isinstance(step, FinishTurn):
             await active.end_turn([_ending(active, step)])
         elif active.pause.is_set():
             return False
         elif active.stop.is_set():
             await active.end_turn(closing(active, "interrupted", INTERRUPTED, goal.INTERRUPTED))
-        elif active.services.clock.monotonic() > deadline:
+        elif now > deadline:
             reason = f"the turn took longer than {settings.turn_seconds:.0f} s, which is the limit"
             await active.end_turn(closing(active, "failed", reason, "turn_timeout"))
         elif 0 < settings.max_tokens <= _tokens(active):
@@ -142,7 +143,7 @@ def update_frame(active: ActiveSession, settings: TurnSettings) -> RequestFrame:
 
 def _own_tools(active: ActiveSession, settings: TurnSettings) -> tuple[ToolSpec, ...]:
     """The tools of the session; without those for skills while there are none, and for memory in a turn that has none."""
-    specs = settings.tool_call.toolbox.specs()
+    specs = settings.tool_call.toolbox.specs
     hidden: set[str] = set()
     listed = active.context.instructions.get("skills")
     if settings.instructions is not None and (listed is None or not listed.text):

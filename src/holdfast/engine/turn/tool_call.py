@@ -32,6 +32,7 @@ MAX_TEXT = 100_000
 
 
 class ToolboxPort(Protocol):
+    @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The descriptions for the model, in a stable order."""
 
