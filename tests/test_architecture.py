@@ -92,7 +92,7 @@ ENGINE_ORDER: tuple[set[str], ...] = (
     {"spending"},
     {"turn"},
     {"liveness"},
-    {"reset", "session_actions", "auto_titles", "rewinds", "goals"},
+    {"reset", "session_actions", "auto_titles", "rewinds", "goals", "decisions"},
     {"scheduler", "explain"},
     {"submission"},
     {"engine"},

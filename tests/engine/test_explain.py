@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.engine.explain import decided, explain
+from holdfast.engine.decisions import decided
+from holdfast.engine.explain import explain
 from holdfast.engine.liveness.handover_question import HANDOVER
 from holdfast.engine.liveness.janitor import WorkerVerdict
 from holdfast.engine.turn.recovery import POLICY

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.engine.context.budget import DEFAULT_WINDOW, ContextFill, measure_fill
-from holdfast.engine.liveness.handover_question import asked_by
+from holdfast.engine.decisions import Decision, decided
 from holdfast.engine.liveness.janitor import WorkerVerdict, assess_worker
 from holdfast.engine.process_port import Running, running
 from holdfast.engine.reset.policy import ResetPolicies
@@ -16,79 +16,19 @@ from holdfast.engine.reset.reset import NEVER, outlook
 from holdfast.engine.turn.recovery import POLICY, attempts
 from holdfast.model.delegation import DelegationRecord, state_line
 from holdfast.model.entry import Entry
-from holdfast.model.event import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    ApprovalRuleApplied,
-    BudgetRaised,
-    ChildEnded,
-    ChildStarted,
-    Compacted,
-    CompactionFailed,
-    CompactionUndone,
-    ContainerCreated,
-    ContainerLost,
-    ContainerRemoved,
-    ContainerRestarted,
-    Ended,
-    Event,
-    FactRemembered,
-    FilesRestored,
-    Forked,
-    GoalChecked,
-    GoalEnded,
-    GoalPaused,
-    GoalResumed,
-    GoalSet,
-    InputDropped,
-    InputRefused,
-    InstructionsLoaded,
-    MessagePinned,
-    MessageRemoved,
-    MessageUnpinned,
-    ModeChanged,
-    ProcessEnded,
-    ProcessesLeft,
-    ProcessesReceived,
-    ProcessExpired,
-    Quarantined,
-    Recovered,
-    Renewed,
-    Reopened,
-    ReplyRestarted,
-    ResetSkipped,
-    ResponseDeleted,
-    Restored,
-    Rewound,
-    SystemChanged,
-    ToolEnded,
-    Trashed,
-    TurnEnded,
-)
-from holdfast.model.finding import summary as risks_of
+from holdfast.model.event import Event
 from holdfast.model.goal import Goal, describe_goal
-from holdfast.model.price import format_money, to_nano
 from holdfast.model.process_identity import Identity
 from holdfast.model.sanitize import one_line
 from holdfast.model.session import Session, collapse_line
 from holdfast.model.text import counted
 from holdfast.model.times import Clock
-from holdfast.model.turn import FORKED, Turn, turn_of
+from holdfast.model.turn import Turn, turn_of
 from holdfast.store.database import Transaction
 from holdfast.store.repos import approvals, containers, delegations, goals, log, resets, workers
 from holdfast.store.repos.approvals import Approval
 from holdfast.store.repos.containers import Container
 from holdfast.store.repos.workers import Worker
-
-
-class Decision(msgspec.Struct, frozen=True):
-    """A decision about the session, with its evidence."""
-
-    seq: int
-    at: int
-    kind: str
-    what: str
-    evidence: str = ""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -263,162 +203,3 @@ def coming(
     if summary.source == "api":
         return f"it is ended as idle {idle_minutes} minutes after its last use; the next request reopens it"
     return "it stays open and waits for the next message"
-
-
-def _asked_about(event: ApprovalAsked) -> str:
-    return risks_of(event.proposal.findings) if event.proposal.findings else event.question
-
-
-def decided(entry: Entry) -> Decision | None:
-    """The decision that an event records, if any."""
-    event = entry.event
-    match event:
-        case Ended():
-            decision = f"ended: {event.reason}", event.detail
-        case Reopened():
-            decision = "reopened", event.reason
-        case Recovered():
-            decision = _taken_up(event), event.evidence
-        case Quarantined():
-            decision = f"turn {event.turn_id} was quarantined", event.reason
-        case Compacted():
-            sizes = f", {event.tokens_before:,} → {event.tokens_after:,} tokens" if event.tokens_before else ""
-            why = f"; {event.reason}" if event.reason else ""
-            decision = (
-                f"the context was compacted ({event.how}, epoch {event.epoch})",
-                f"events up to {event.upto_seq}{sizes}{why}",
-            )
-        case CompactionFailed():
-            decision = "a compaction failed", event.reason
-        case MessagePinned():
-            decision = f"message {event.seq} was pinned", ""
-        case MessageUnpinned():
-            decision = f"message {event.seq} is no longer pinned", ""
-        case MessageRemoved():
-            decision = f"message {event.seq} left the context", "a client removed it from its conversation"
-        case CompactionUndone():
-            decision = f"a compaction was undone, back to epoch {event.epoch}", ""
-        case Rewound():
-            decision = f"everything after event {event.to_seq} was undone", event.why
-        case Forked():
-            decision = f"forked from {event.parent_id}", f"at event {event.at_seq}"
-        case Trashed():
-            decision = "moved to the trash", event.reason
-        case Restored():
-            decision = "restored from the trash", ""
-        case ApprovalAsked():
-            decision = f"approval was requested for call {event.call_id}", _asked_about(event)
-        case ApprovalAnswered():
-            reason = f": {event.reason}" if event.reason else ""
-            asked = "handover to another terminal" if asked_by(event) else f"call {event.call_id}"
-            decision = f"{asked} was {'allowed' if event.allowed else 'denied'}", f"by {event.by}{reason}"
-        case ApprovalRuleApplied():
-            decision = f"call {event.call_id} was allowed by rule {event.rule_id}", f"which {event.by} made"
-        case TurnEnded() if event.outcome != "done" and event.code != FORKED:
-            decision = _ended_badly(event), event.reason
-        case ToolEnded() if event.outcome == "unknown":
-            decision = (
-                f"the outcome of {event.name or event.call_id} is unknown",
-                "its worker stopped before a result was recorded",
-            )
-        case _:
-            beside = _beside_the_words(event)
-            if beside is None:
-                return None
-            decision = beside
-    return Decision(entry.seq, entry.at, entry.kind, *decision)
-
-
-def _by(who: str) -> str:
-    return f" by {who}" if who else ""
-
-
-def _ended_badly(event: TurnEnded) -> str:
-    return "a turn failed" if event.outcome == "failed" else f"a turn was {event.outcome}"
-
-
-def _taken_up(event: Recovered) -> str:
-    """What was done with the turn of a dead worker."""
-    suspect = ", suspected of causing the crash" if event.suspect else ""
-    isolated = ", in isolation" if event.isolated else ""
-    return f"its turn was recovered, attempt {event.attempt}: {event.action}{isolated}{suspect}"
-
-
-def _beside_the_words(event: Event) -> tuple[str, str] | None:
-    """Decisions about resets, processes and requests."""
-    match event:
-        case Renewed():
-            return f"it replaced {event.previous_id} ({event.rule})", event.reason
-        case ResetSkipped():
-            return "a reset was skipped", f"{event.reason} {', '.join(event.processes)}".strip()
-        case ProcessEnded():
-            return f"process {event.process_id} ended: {event.reason}", event.command
-        case ProcessExpired():
-            return f"process {event.process_id} ran past its time to live", event.evidence
-        case ProcessesLeft():
-            return f"its processes were left: {event.action} {event.to}".rstrip(), ", ".join(event.processes)
-        case FilesRestored():
-            skipped = f"; skipped: {'; '.join(event.skipped)}" if event.skipped else ""
-            return f"{counted(len(event.files), 'file')} restored to event {event.to_seq}", f"by {event.by}{skipped}"
-        case ModeChanged():
-            return f"the permission mode was changed from {event.previous} to {event.mode}", f"by {event.by}"
-        case SystemChanged():
-            return "the client's system prompt changed", collapse_line(event.system)[:200] or "the built-in one is used"
-        case InstructionsLoaded() if event.notices:
-            return f"loaded for the model: {event.part}", "; ".join(event.notices)
-        case FactRemembered():
-            return "a fact was saved for later sessions", _fact_evidence(event)
-        case InputRefused():
-            return f"the provider refused {counted(len(event.seqs), 'message')}; set aside", event.reason
-        case TurnEnded() if event.outcome != "done":
-            return "the fork starts in the middle of a turn", "the open calls are closed in the fork"
-        case InputDropped():
-            return "queued input was withdrawn", f"it would have started {event.turn_id}"
-        case ReplyRestarted():
-            return "the model was called again in the middle of its reply", event.reason
-        case ResponseDeleted():
-            return f"the response of {event.turn_id} is no longer found by its id", "a client deleted it"
-        case ContainerCreated():
-            return (
-                f"container {event.container_id[:12]} was created for the terminal",
-                f"{event.image} by {event.engine}",
-            )
-        case ContainerRestarted():
-            return f"container {event.container_id[:12]} was started again", event.reason
-        case ContainerLost():
-            return f"container {event.container_id[:12]} was lost", event.reason
-        case ContainerRemoved():
-            return f"container {event.container_id[:12]} was removed", event.reason
-        case GoalSet():
-            return f"a goal was set{_by(event.by)}", collapse_line(event.text)
-        case GoalChecked():
-            found = f"; evidence: {event.evidence}" if event.evidence else ""
-            cost = "" if event.cost is None else f", {format_money(to_nano(event.cost))}"
-            how = f"{counted(event.turns, 'turn')}{cost}, checked by {event.model}"
-            return f"its goal was checked: {event.decision}", f"{event.reason}{found} ({how})"
-        case GoalPaused():
-            return f"its goal was paused{_by(event.by)}", event.reason
-        case GoalResumed():
-            return f"its goal was resumed{_by(event.by)}", ""
-        case GoalEnded():
-            return f"its goal ended: {event.outcome}{_by(event.by)}", event.reason
-        case BudgetRaised():
-            return (
-                f"its budget was raised by {format_money(to_nano(event.amount))}",
-                f"by {event.by}" if event.by else "",
-            )
-        case ChildStarted():
-            how = "in the background" if event.background else f"call {event.call_id} waits for it"
-            return f"a task was delegated to {event.child_id}", f"{how}: {event.title}"
-        case ChildEnded():
-            return f"sub-agent {event.child_id} has ended: {event.outcome}", event.reason or event.title
-        case ProcessesReceived():
-            return f"processes of {event.origin} were handed over to it", ", ".join(event.processes)
-        case _:
-            return None
-
-
-def _fact_evidence(event: FactRemembered) -> str:
-    replaced = f", corrects fact-{event.replaces}" if event.replaces else ""
-    sources = f", with content of {', '.join(event.sources)} in the context" if event.sources else ""
-    return f"scope {event.scope}{replaced}{sources}"

@@ -1,7 +1,7 @@
 """Formats sessions, messages and decisions as lines of text."""
 
 from holdfast.clock import format_local_time
-from holdfast.engine.explain import Decision
+from holdfast.engine.decisions import Decision
 from holdfast.model.errors import Invalid
 from holdfast.model.message import Message, Reasoning
 from holdfast.model.sanitize import one_line, visible

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.engine.decisions import decided
 from holdfast.engine.delegation.link import BRIEF
-from holdfast.engine.explain import decided
 from holdfast.interop.pages.code import ArgumentField, argument_fields
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
