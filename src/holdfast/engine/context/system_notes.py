@@ -14,6 +14,7 @@ from holdfast.model.event import (
     ContainerLost,
     ContainerRemoved,
     ContainerRestarted,
+    Event,
     FilesRestored,
     Forked,
     GoalChecked,
@@ -32,6 +33,7 @@ from holdfast.model.event import (
 from holdfast.model.message import Message, Text, ToolCall
 from holdfast.model.mode import model_note
 from holdfast.model.process import duration
+from holdfast.model.sanitize import one_line
 
 NOTE_PREFIX = "Note from the system, not from the user"
 BY_THE_AGENT = "ended by the agent"
@@ -41,69 +43,88 @@ BY_THE_AGENT = "ended by the agent"
 def note_of(entry: Entry) -> str | None:
     """The note of an event, if it has one."""
     event = entry.event
+    text = _about_mode(event) or _about_goal(event) or _about_processes(event) or _about_rest(event)
+    return f"[{NOTE_PREFIX}: {text}]" if text else None
+
+
+def _about_mode(event: Event) -> str:
     match event:
         case SessionOpened() | Compacted():
-            return _mode_note(model_note(event.mode))
+            return model_note(event.mode)
         case Forked():
-            return _mode_note("" if event.mode is None else model_note(event.mode))
-        case FilesRestored() if not event.conversation:
-            return (
-                f"[{NOTE_PREFIX}: the user restored these files to their content after event {event.to_seq}: "
-                f"{', '.join(event.files)}. Read them again before you edit them.]"
-            )
+            return "" if event.mode is None else model_note(event.mode)
         case ModeChanged():
-            return _mode_note(model_note(event.mode, event.previous))
-        case ProcessEnded() if not event.reason.startswith(BY_THE_AGENT):
-            tail = f" The end of its output:\n{event.tail}" if event.tail else " It had no output."
-            return f"[{NOTE_PREFIX}: background process {event.process_id} (`{event.command}`) ended: {event.reason}.{tail}]"
-        case ProcessExpired():
-            return (
-                f"[{NOTE_PREFIX}: background process {event.process_id} (`{event.command}`) still runs after "
-                f"{duration(event.ttl_seconds)}, its time to live: {event.evidence}. End it if it is not needed.]"
-            )
-        case Renewed() if event.processes:
-            names = ", ".join(event.processes)
-            return (
-                f"[{NOTE_PREFIX}: this session replaced {event.previous_id} ({event.reason}). Background processes of "
-                f"that one may still run: {names}. The process tool lists them with all=true.]"
-            )
-        case ProcessesReceived():
-            return f"[{NOTE_PREFIX}: background processes {', '.join(event.processes)} belong to this session now.]"
-        case ChildEnded():
-            end = describe_end(event.child_id, event.outcome, event.reason, event.text)
-            return f"[{NOTE_PREFIX}: the task {event.title!r} that you delegated has ended. {end}]"
+            return model_note(event.mode, event.previous)
+        case _:
+            return ""
+
+
+def _about_goal(event: Event) -> str:
+    match event:
         case GoalSet():
             return (
-                f"[{NOTE_PREFIX}: the next message of the user is the goal of this session. After each of your turns a check "
+                "the next message of the user is the goal of this session. After each of your turns a check "
                 "decides whether it is reached, and you are told to continue if it is not. Say clearly when it is reached, "
-                "with the result that shows it, or when you cannot go on without the user.]"
+                "with the result that shows it, or when you cannot go on without the user."
             )
         case GoalChecked(decision="continue"):
             said = f"\nThe check of the last turn says: {event.reason}" if event.reason else ""
             return (
-                f"[{NOTE_PREFIX}: the goal that the user set is not reached yet. Continue with it; do not only report what "
-                f"you would do.\nThe goal: {event.text}{said}]"
+                "the goal that the user set is not reached yet. Continue with it; do not only report what "
+                f"you would do.\nThe goal: {event.text}{said}"
             )
         case GoalEnded(outcome="cleared"):
-            return f"[{NOTE_PREFIX}: the user has cleared the goal. Do not continue with it.]"
+            return "the user has cleared the goal. Do not continue with it."
+        case _:
+            return ""
+
+
+def _about_processes(event: Event) -> str:
+    match event:
+        case ProcessEnded() if not event.reason.startswith(BY_THE_AGENT):
+            tail = f" The end of its output:\n{event.tail}" if event.tail else " It had no output."
+            return f"background process {event.process_id} (`{event.command}`) ended: {event.reason}.{tail}"
+        case ProcessExpired():
+            return (
+                f"background process {event.process_id} (`{event.command}`) still runs after "
+                f"{duration(event.ttl_seconds)}, its time to live: {event.evidence}. End it if it is not needed."
+            )
+        case ProcessesReceived():
+            return f"background processes {', '.join(event.processes)} belong to this session now."
         case ContainerRestarted():
-            return f"[{NOTE_PREFIX}: the container of the terminal was started again: {event.reason}.]"
+            return f"the container of the terminal was started again: {event.reason}."
         case ContainerLost():
             return (
-                f"[{NOTE_PREFIX}: the container of the terminal was lost ({event.reason}). Programs and files that were "
-                "only in it are gone; a new container replaces it. The working directory is kept.]"
+                f"the container of the terminal was lost ({event.reason}). Programs and files that were "
+                "only in it are gone; a new container replaces it. The working directory is kept."
             )
         case ContainerRemoved():
             return (
-                f"[{NOTE_PREFIX}: the container of the terminal was removed: {event.reason}. Programs and files that "
-                "were only in it are gone. The working directory is kept.]"
+                f"the container of the terminal was removed: {event.reason}. Programs and files that "
+                "were only in it are gone. The working directory is kept."
             )
         case _:
-            return None
+            return ""
 
 
-def _mode_note(text: str) -> str | None:
-    return f"[{NOTE_PREFIX}: {text}]" if text else None
+def _about_rest(event: Event) -> str:
+    """Resets, restored files and delegated tasks."""
+    match event:
+        case Renewed() if event.processes:
+            return (
+                f"this session replaced {event.previous_id} ({event.reason}). Background processes of "
+                f"that one may still run: {', '.join(event.processes)}. The process tool lists them with all=true."
+            )
+        case FilesRestored() if not event.conversation:
+            return (
+                f"the user restored these files to their content after event {event.to_seq}: "
+                f"{', '.join(map(one_line, event.files))}. Read them again before you edit them."
+            )
+        case ChildEnded():
+            end = describe_end(event.child_id, event.outcome, event.reason, event.text)
+            return f"the task {event.title!r} that you delegated has ended. {end}"
+        case _:
+            return ""
 
 
 class PendingNotes:
