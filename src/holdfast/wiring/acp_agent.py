@@ -7,7 +7,8 @@ from functools import partial
 from holdfast import config
 from holdfast.model.errors import Unsupported
 from holdfast.stdio_pipes import PipeLines, open_pipes, own_descriptors
-from holdfast.wiring.engine import context_window, open_engine
+from holdfast.wiring.compaction import context_window
+from holdfast.wiring.engine import open_engine
 from holdfast.wiring.stopping import run_until_stopped
 from holdfast.wiring.store import App
 

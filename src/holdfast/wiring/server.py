@@ -26,7 +26,8 @@ from holdfast.processes.registry import ProcessRegistry
 from holdfast.settings import Settings
 from holdfast.tasks import running, wait_for_first
 from holdfast.wiring import dashboard, telemetry
-from holdfast.wiring.engine import context_window, janitor_settings, open_engine
+from holdfast.wiring.compaction import context_window
+from holdfast.wiring.engine import janitor_settings, open_engine
 from holdfast.wiring.store import App
 from holdfast.wiring.transcription import open_transcriber
 

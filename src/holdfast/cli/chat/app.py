@@ -44,7 +44,7 @@ from holdfast.slash import queued, registry
 from holdfast.slash.context import CommandChoice, Preview
 from holdfast.store.repos import input_queue
 from holdfast.tasks import Tasks, running, stop, wait_for_first
-from holdfast.wiring.engine import context_window
+from holdfast.wiring.compaction import context_window
 from holdfast.wiring.store import App
 
 QUIT_SECONDS = 10.0
