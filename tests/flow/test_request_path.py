@@ -28,7 +28,7 @@ from tests.fakes.request_trace import RequestTrace, TracedDatabase, Tracer
 KEY = "hfk-for-the-tests-only"
 ATTEMPTS = 12
 """A background task that uses the store beside the request spoils a trace; then the next message is traced."""
-CLEAN_TRACES = 3
+CLEAN_TRACES = 5
 """Of these the shortest counts: on a busy machine a slow step starts helpers that others do not need."""
 MAX_FILES = 67
 MAX_FILE_CHANGES = 340

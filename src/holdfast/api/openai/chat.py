@@ -29,10 +29,9 @@ async def create_completion(request: Request) -> Response:
     memo = context.memo
     asked = await asyncio.to_thread(chat_request.parse, body, memo) if is_large else chat_request.parse(body, memo)
     named = naming.parse_session_names(request.headers, context.settings.api.session_headers, asked.cache_key)
-    received = await admission.admit_request(context, admission.build_client_request(context, request, asked, named))
-    answer = ChatResponse(
-        TurnStream(context, received, keyed=bool(naming.parse_idempotency_key(request.headers)), echo=named.echo)
-    )
+    arriving = admission.build_client_request(context, request, asked, named)
+    received = await admission.admit_request(context, arriving)
+    answer = ChatResponse(TurnStream(context, received, keyed=bool(arriving.key), echo=named.echo))
     if asked.stream:
         return sse.EventStream(answer.pieces(include_usage=asked.include_usage), answer.turn.headers())
     return await answer.turn.mark_answered(await answer.whole(), request)

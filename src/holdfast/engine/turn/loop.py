@@ -189,13 +189,15 @@ async def _run_step(
         case CompactContext():
             await unless_stopped(active, _compact(active, settings))
         case CallModel():
-            before = active.session.seq
-            await active.join_steering()
-            if active.session.seq != before:
-                return  # there may be no room for a reply any more
+            if active.queued:
+                before = active.session.seq
+                await active.join_steering()
+                if active.session.seq != before:
+                    return  # there may be no room for a reply any more
             assert active.turn.id is not None and active.frame is not None, "`_room` has built the frame"
             request = active.frame.request(active.context, active.turn.id, settings.model_call.model)
-            await active.end_preparation()
+            if active.at_work:
+                await active.end_preparation()
             await unless_stopped(active, call_model(active, settings.model_call, request))
 
 
