@@ -67,17 +67,23 @@ def test_a_person_is_led_to_a_working_bot(home: Path, thread: SetupThread) -> No
 
 
 @every_platform
-def test_a_wrong_answer_is_named_and_changes_nothing(home: Path, thread: SetupThread) -> None:
+def test_a_wrong_answer_is_named_and_asked_again(home: Path, thread: SetupThread) -> None:
     subject = thread.subject
     question, message = subject.wrong
-    with start(home, subject) as terminal:
+    with start(home, subject, "--wait", "0") as terminal:
         answer(terminal, subject, question)
         terminal.see(message)
-        assert terminal.wait() != 0
+        terminal.see("Try again. Enter keeps an answer")
+        assert (home / "config.toml").read_text() == BEFORE
+        for one, typed in subject.answers.items():
+            terminal.see(one, times=2)
+            terminal.say(typed if one == question else "")
+        terminal.see(subject.greeting)
+        assert terminal.wait() == 0
         assert "Traceback" not in terminal.text
         assert not [one for one in subject.secrets if one in terminal.text]
 
-    assert (home / "config.toml").read_text() == BEFORE
+    assert f"[gateway.{subject.kind}]" in (home / "config.toml").read_text()
 
 
 @every_platform
@@ -109,6 +115,34 @@ def test_ctrl_c_at_the_last_question_changes_nothing(home: Path, thread: SetupTh
     assert (home / "config.toml").read_text() == BEFORE
 
 
+@pytest.mark.parametrize("thread", ["email"], indirect=True)
+def test_a_mail_that_is_ignored_is_named_with_the_reason(home: Path, thread: SetupThread) -> None:
+    subject = thread.subject
+    subject.given = [*subject.given[:-2], "--set", "authserv=mx.example"]
+    with start(home, subject) as terminal:
+        answer(terminal, subject)
+        terminal.see("Waiting up to")
+        thread.call(subject.say())
+        terminal.see(f"warning: ignored a message of {subject.person}: mx.example has not checked its sender")
+        terminal.press(CTRL_C)
+        assert terminal.wait() == 130
+
+
+def test_keys_pressed_while_waiting_do_not_give_a_stranger_access(home: Path, thread: SetupThread) -> None:
+    with start(home, thread.subject) as terminal:
+        terminal.see("The bot's token:")
+        terminal.press(TOKEN + ENTER + ENTER)  # as if the token was pasted with an empty line
+        terminal.see("Waiting up to")
+        terminal.say("y")
+        thread.call(thread.subject.say())
+        terminal.see("Is that you?")
+        terminal.say("no")
+        terminal.see("No one is allowed to talk to the agent yet")
+        assert terminal.wait() == 0
+
+    assert "allow" not in tomllib.loads((home / "config.toml").read_text())["gateway"]["telegram"]
+
+
 def test_a_stranger_who_writes_first_gets_no_access(home: Path, thread: SetupThread) -> None:
     with start(home, thread.subject, "--set", f"token={TOKEN}") as terminal:
         terminal.see("Waiting up to 5 minutes")
@@ -133,7 +167,9 @@ def test_silly_answers_are_asked_again_or_explained(home: Path, thread: SetupThr
         terminal.say("'; drop table users")
         terminal.see("The bot's password:")
         terminal.say("ü\t\\")
-        assert terminal.wait() != 0
+        terminal.see("The homeserver's URL:", times=3)
+        terminal.press(CTRL_C)
+        assert terminal.wait() == 130
         assert "Traceback" not in terminal.text
         assert "homeserver" in terminal.text
 

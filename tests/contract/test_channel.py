@@ -142,13 +142,10 @@ async def test_messages_are_received_in_order_and_parsed(subject: Subject) -> No
 
 @pytest.mark.process
 async def test_setup_finds_who_writes_and_sends_them_a_message(subject: Subject) -> None:
-    async with subject.connect() as platform:
-        waiting = asyncio.create_task(first_contact.wait_for_person(platform, 60))
-        while not waiting.done():  # until it is connected, some platforms lose what is said
-            with suppress(Exception):  # the platform may refuse a second one, because the first was not taken
-                await subject.say("hello")
-            await asyncio.wait({waiting}, timeout=1)
-        person = await waiting
+    async with subject.connect() as platform, first_contact.connected(platform) as contact:
+        with suppress(Exception):  # the platform may report that the message was not taken
+            await subject.say("hello")
+        person = await contact.wait_for_person(60)
         assert person is not None and person.person
         assert person.chat == subject.chat
         assert await first_contact.send_test_message(platform, person) == ""

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import shutil
 import sys
+import termios
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +20,7 @@ from holdfast.gateway.platforms import registry
 from holdfast.gateway.port import PLATFORMS, Incoming, PlatformOptions
 from holdfast.gateway.recipes import RECIPES, PlatformRecipe, RecipeField, is_given
 from holdfast.installation import command_to_add
-from holdfast.model.errors import Invalid, Unsupported
+from holdfast.model.errors import Invalid, Unavailable, Unsupported
 from holdfast.model.sanitize import visible
 from holdfast.store import atomic_file, durable_file
 
@@ -59,11 +61,7 @@ def setup(*, platform: str, name: str | None, given: tuple[str, ...], minutes: f
     _require_library(platform)
     values = _parse_given(given, recipe)
     _explain(recipe)
-    wanted = [field for field in recipe.fields if not is_given(field.name, values)]
-    values |= {field.name: _ask(field) for field in wanted}
-    table: dict[str, object] = {key: value for key, value in values.items() if value}
-    options = PlatformOptions(name, dict(table), settings.home / PLATFORMS / name)
-    trial = asyncio.run(_try(recipe, options, minutes * 60))
+    table, trial = _connect(recipe, settings.home / PLATFORMS / name, values, minutes * 60)
     allowed = trial.person is not None and _confirm(trial.person)
     if trial.person is not None and allowed:
         table["allow"] = [trial.person.person]
@@ -73,7 +71,7 @@ def setup(*, platform: str, name: str | None, given: tuple[str, ...], minutes: f
     render.print_text(f"Wrote [gateway.{name}] to {settings.home / config.FILE}.")
     if trial.refused:
         context.note(f"warning: the test message was not accepted: {trial.refused}")
-    render.print_text("Start the server: holdfast serve" if allowed else NOBODY_YET)
+    _print_wrapped("Start the server: holdfast serve" if allowed else NOBODY_YET)
 
 
 def _require_library(platform: str) -> None:
@@ -107,28 +105,64 @@ def _parse_value(key: str, text: str) -> object:
 def _explain(recipe: PlatformRecipe) -> None:
     render.print_text(render.bold(f"Set up {recipe.title}"))
     for number, step in enumerate(recipe.steps, 1):
-        render.print_text(f"{number}. {step}")
+        _print_wrapped(f"{number}. {step}", "   ")
 
 
-def _ask(field: RecipeField) -> str:
+def _print_wrapped(text: str, indent: str = "") -> None:
+    """Print a paragraph; a terminal gets lines that end between words."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        text = click.wrap_text(text, width, subsequent_indent=indent)
+    render.print_text(text)
+
+
+def _connect(
+    recipe: PlatformRecipe, folder: Path, given: Mapping[str, object], seconds: float
+) -> tuple[dict[str, object], PlatformTrial]:
+    """Ask for what is missing until the platform accepts it. Returns the settings and what the first contact showed."""
+    wanted = [field for field in recipe.fields if not is_given(field.name, given)]
+    typed: dict[str, str] = {}
+    while True:
+        typed = {field.name: _ask(field, typed.get(field.name, "")) for field in wanted}
+        table: dict[str, object] = {key: value for key, value in {**given, **typed}.items() if value}
+        try:
+            return table, asyncio.run(_try(recipe, PlatformOptions(folder.name, dict(table), folder), seconds))
+        except (Invalid, Unavailable) as e:
+            if not wanted or not sys.stdin.isatty():
+                raise
+            context.note(f"holdfast: {e}")
+            _print_wrapped("Try again. Enter keeps an answer, Ctrl-C cancels; nothing is written yet.")
+
+
+def _ask(field: RecipeField, before: str) -> str:
+    """The answer to a question; without one, the answer `before`, if there was one."""
     if not sys.stdin.isatty():
         raise Unsupported(f"{field.name} is missing; run this in a terminal, or give it with --set {field.name}=…")
-    default = "" if field.optional else None
+    default = before or ("" if field.optional else None)
     answer: str = click.prompt(field.question, hide_input=field.secret, default=default, show_default=False, err=True)
     return answer.strip()
 
 
 async def _try(recipe: PlatformRecipe, options: PlatformOptions, seconds: float) -> PlatformTrial:
     """Connect, wait for the person, and send a test message. Raises Invalid or Unavailable with the platform's answer."""
-    async with registry.connect(recipe.kind)(options, SystemClock()) as platform:
+    async with (
+        registry.connect(recipe.kind)(options, SystemClock()) as platform,
+        first_contact.connected(platform, _note_ignored) as contact,
+    ):
         render.print_text(f"Connected to {recipe.title}.")
         if not seconds:
             return PlatformTrial(None)
-        render.print_text(f"{recipe.greet} Waiting up to {seconds / 60:.0f} minutes (Ctrl-C to cancel).")
-        person = await first_contact.wait_for_person(platform, seconds)
+        minutes = f"{seconds / 60:g} minute{'' if seconds == 60 else 's'}"
+        _print_wrapped(f"{recipe.greet} Waiting up to {minutes} (Ctrl-C to cancel).")
+        person = await contact.wait_for_person(seconds)
         if person is None:
             return PlatformTrial(None)
         return PlatformTrial(person, await first_contact.send_test_message(platform, person))
+
+
+def _note_ignored(message: Incoming) -> None:
+    """Say why the message of a person is not the one that setup waits for."""
+    context.note(f"warning: ignored a message of {visible(message.person)}: {visible(message.ignored)}")
 
 
 def _confirm(person: Incoming) -> bool:
@@ -136,6 +170,7 @@ def _confirm(person: Incoming) -> bool:
     named = person.name and person.name != person.person
     shown = visible(f"{person.name} (id {person.person})" if named else person.person)
     if sys.stdin.isatty():
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # keys pressed before the question do not answer it
         return click.confirm(f"{shown} wrote. Is that you? They may then talk to the agent", default=True, err=True)
     render.print_text(f"{shown} wrote. Add the id to `allow` to let them talk to the agent.")
     return False

@@ -56,6 +56,7 @@ class DiscordClient(discord.Client):
     """The library's client. It queues the gateway's events unparsed and in order."""
 
     def __init__(self, api_url: str, gateway_url: str) -> None:
+        discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # Holdfast uses no voice
         intents = discord.Intents(guilds=True, messages=True, message_content=True)
         super().__init__(intents=intents, enable_debug_events=True, max_messages=None)
         self.events: asyncio.Queue[Json] = asyncio.Queue()

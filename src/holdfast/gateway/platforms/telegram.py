@@ -60,9 +60,9 @@ Json = dict[str, Any]
 class TelegramClient(Bot):
     """The library's client, with access to unparsed updates."""
 
-    async def get_raw_updates(self, offset: int) -> list[Any]:
-        """Wait for updates from this number on. Returns an empty list after some time."""
-        parameters = {"offset": offset, "timeout": POLL_SECONDS, "allowed_updates": list(UPDATE_TYPES), "limit": 100}
+    async def get_raw_updates(self, offset: int, seconds: int) -> list[Any]:
+        """Updates from this number on. Waits for the first, and returns an empty list after this time."""
+        parameters = {"offset": offset, "timeout": seconds, "allowed_updates": list(UPDATE_TYPES), "limit": 100}
         found = await self._post("getUpdates", parameters, read_timeout=POLL_SECONDS + 10)
         return found if isinstance(found, list) else []
 
@@ -89,8 +89,10 @@ class Telegram:
 
     async def _poll(self, intake: InboundPort, offset: int) -> None:
         await self._bot.delete_webhook(drop_pending_updates=False)
+        wait = 0  # the first request only checks that Telegram responds
         while True:
-            updates = await self._bot.get_raw_updates(offset)
+            updates = await self._bot.get_raw_updates(offset, wait)
+            wait = POLL_SECONDS
             await intake.report_connected()
             offset = max([offset, *(_update_id(update) + 1 for update in updates)])
             await intake.take([self._payload(update) for update in updates], str(offset))

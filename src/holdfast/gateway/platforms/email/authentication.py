@@ -124,7 +124,7 @@ def rejection_reason(mail: EmailMessage, sender: str, authserv: str) -> str:
     except Invalid as e:
         return f"its Authentication-Results cannot be read: {e}"
     if report.authserv != authserv.lower():
-        return f"{authserv} has not checked its sender"
+        return f"{authserv} has not checked its sender; the topmost result is of {report.authserv!r}"
     return "" if is_authentic(report, sender.rpartition("@")[2]) else f"{authserv} did not authenticate its sender"
 
 

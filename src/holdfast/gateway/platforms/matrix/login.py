@@ -24,6 +24,7 @@ from holdfast.model.times import Clock
 from holdfast.store import atomic_file, durable_file
 
 logger = logging.getLogger(__name__)
+logging.getLogger("nio.responses").setLevel(logging.ERROR)  # it warns about every refusal, which is reported anyway
 DEVICE = "HOLDFAST"
 """The device without encryption."""
 DEVICE_FILE = "device"
