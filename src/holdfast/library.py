@@ -34,6 +34,7 @@ from holdfast.wiring.engine import open_engine
 from holdfast.wiring.store import open_app
 
 BY = "library"
+"""The caller of its messages, and who did what it does."""
 CHANNEL = "key:"
 """Prefix of the channels of keyed sessions, shared with `holdfast run --key`: the same key opens the same session."""
 
@@ -91,18 +92,18 @@ class LibraryMemory:
 
     async def add(self, text: str) -> Fact:
         """Save a fact about the person. Raises Invalid beyond a limit."""
-        new = NewFact(place=MemoryPlace(LOCAL_OWNER), scope="user", text=text, author="library")
+        new = NewFact(place=MemoryPlace(LOCAL_OWNER), scope="user", text=text, author=BY)
         return await self._services.database.write(memory.add, new, seq=0, at=self._services.clock.now())
 
     async def correct(self, fact_id: str, text: str) -> Fact:
         """Replace a fact by a new version. Raises NotFound, or Conflict if it was corrected before."""
         number, at = parse_fact_id(fact_id), self._services.clock.now()
-        return await self._services.database.write(memory.correct, number, text, by="library", at=at)
+        return await self._services.database.write(memory.correct, number, text, by=BY, at=at)
 
     async def forget(self, fact_id: str) -> int:
         """Remove the text of a fact in all its versions; returns how many. Raises NotFound."""
         number, at = parse_fact_id(fact_id), self._services.clock.now()
-        return await self._services.database.write(memory.forget, number, by="library", at=at)
+        return await self._services.database.write(memory.forget, number, by=BY, at=at)
 
 
 class LibrarySession:
@@ -119,7 +120,7 @@ class LibrarySession:
 
         Leaving the loop early does not stop the turn. With a `key` (an idempotency key), repeating the message follows the same turn.
         """
-        message = NewMessage(self.id, content, mode=mode, caller="library", key=key)
+        message = NewMessage(self.id, content, mode=mode, caller=BY, key=key)
         turn = await self._engine.submit(message, stream="live")
         async with aclosing(turn.follow()) as items:
             async for item in items:
@@ -219,7 +220,7 @@ class LibrarySession:
         if not allowed and scope != "once":
             raise Invalid(f"a denial applies once; scope {scope!r} needs allowed=True")
         given = Answer(allowed=allowed, scope=scope, match=match, prefix=prefix, reason=reason)
-        return await self._engine.answer((self.id, question.turn_id, question.call_id), given, by="library")
+        return await self._engine.answer((self.id, question.turn_id, question.call_id), given, by=BY)
 
 
 @asynccontextmanager

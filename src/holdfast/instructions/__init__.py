@@ -1,1 +1,1 @@
-"""Reads what the model is told besides the conversation: project rules and the environment."""
+"""Reads what the model is told besides the conversation: project rules, skills, remembered facts and the environment."""

@@ -44,6 +44,13 @@ def project_root(workdir: Path) -> Path:
     return workdir
 
 
+def project_folders(workdir: Path) -> list[Path]:
+    """The directories of the project from the given one up to its root."""
+    workdir = Path(workdir.absolute())
+    folders = [workdir, *workdir.parents]
+    return folders[: folders.index(project_root(workdir)) + 1]
+
+
 def exists(path: Path) -> bool:
     """Whether there is something at the path, a broken link included; what cannot be looked at counts as missing."""
     try:
@@ -88,12 +95,10 @@ def _read_all(workdir: Path | None, home: Path) -> Iterator[TextFile]:
         yield own
     if workdir is None:
         return
-    workdir = Path(workdir.absolute())
-    root = project_root(workdir)
-    folders = [workdir, *workdir.parents]
-    for folder in reversed(folders[: folders.index(root) + 1]):
+    folders = project_folders(workdir)
+    for folder in reversed(folders):
         for name in NAMES:
-            file = read_text(folder / name, root)
+            file = read_text(folder / name, folders[-1])
             if file.is_missing or file.path == own.path or (folder, file.sha256 or name) in seen:
                 continue
             seen.add((folder, file.sha256 or name))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from holdfast.instructions.rules import project_root
+from holdfast.instructions.rules import project_folders
 from holdfast.instructions.skill_file import Skill, read_skill
 from holdfast.model.event import InstructionsLoaded, InstructionSource
 from holdfast.model.instructions import LoadedPart
@@ -51,12 +51,10 @@ def find_skills(workdir: Path | None, home: Path) -> list[Skill]:
 
 def _read_all(workdir: Path | None, home: Path) -> Iterator[Skill]:
     if workdir is not None:
-        workdir = Path(workdir.absolute())
-        root = project_root(workdir)
-        folders = [workdir, *workdir.parents]
-        for folder in folders[: folders.index(root) + 1]:
+        folders = project_folders(workdir)
+        for folder in folders:
             for name in PROJECT_FOLDERS:
-                yield from _read_folder(folder / name, root)
+                yield from _read_folder(folder / name, folders[-1])
     yield from _read_folder(home / FOLDER, None)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
+from functools import lru_cache
 
 from holdfast.model.errors import Invalid
 from holdfast.model.price import Price
@@ -13,6 +14,8 @@ from holdfast.providers.retry import Candidate, ask_with_retries
 from holdfast.settings import Settings
 
 FindPrice = Callable[[str], Price | None]
+KNOWN_PRICES = 256
+"""Models whose prices are kept: clients may name any."""
 
 
 class ModelRouter:
@@ -20,13 +23,12 @@ class ModelRouter:
 
     def __init__(self, settings: Settings, find_price: FindPrice = shipped_price) -> None:
         self._settings = settings
-        self._find_price = find_price
-        self._prices: dict[str, Price | None] = {}
+        self._find_price = lru_cache(KNOWN_PRICES)(find_price)
         self._providers: dict[str, Provider] = {}
 
     def candidate(self, setting: str) -> Candidate:
         provider, model = self._provider(setting)
-        return Candidate(provider, model, self._price(setting))
+        return Candidate(provider, model, self._find_price(setting))
 
     def _provider(self, setting: str) -> tuple[Provider, str]:
         """The provider and the name of the model there."""
@@ -39,12 +41,6 @@ class ModelRouter:
             provider = registry.create_provider(name, api_key=key, base_url=access.base_url, models_dir=folder)
             self._providers[name] = provider
         return provider, model
-
-    def _price(self, setting: str) -> Price | None:
-        """The listed price of a model, looked up once."""
-        if setting not in self._prices:
-            self._prices[setting] = self._find_price(setting)
-        return self._prices[setting]
 
     def ask(self, request: ModelRequest) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
         """Call the request's model, written as `provider:name`, and its fallbacks."""

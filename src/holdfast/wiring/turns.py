@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import tzinfo
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import msgspec
@@ -30,6 +30,8 @@ from holdfast.wiring.tools import ATTENDED_SOURCES, SessionTools, tool_call_sett
 SYSTEM_PROMPT = Path(__file__).parents[1] / "engine" / "context" / "system.md"
 SessionToolbox = Callable[[str, Toolbox], Toolbox]
 """Returns the tools of a session, by its id, given those of all sessions."""
+KNOWN_MODELS = 64
+"""Models whose settings are kept: clients may name any."""
 
 
 class TurnParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +57,7 @@ class TurnPreparation:
         settings = parts.settings
         self._parts = parts
         self._system = settings.agent.system or SYSTEM_PROMPT.read_text("utf-8")
-        self._compaction: Callable[[str], CompactionSettings] = cache(
+        self._compaction: Callable[[str], CompactionSettings] = lru_cache(KNOWN_MODELS)(
             partial(compaction_settings, settings, parts.models)
         )
         self._zone = cache(partial(_zone_for_dates, settings.reset.timezone, parts.tz))
