@@ -98,6 +98,8 @@ HOT = {
     "aliases.get_channel_session": "PRIMARY KEY",
     "delegations.get": "PRIMARY KEY",
     "delegations.get_by_call": "sqlite_autoindex_delegation_2",
+    "delegations.list_children_of": "sqlite_autoindex_delegation_2",
+    "dashboard_queries.list_costs_of": "PRIMARY KEY",
     "delegations.count_running": "sqlite_autoindex_delegation_2",
     "delegations.list_running_modes": "sqlite_autoindex_delegation_2",
     "delegations.list_to_stop": "delegation_running",

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
+from holdfast.store.id_batches import all_by_ids
 from holdfast.store.repos import log
 from holdfast.store.repos.session_list import SessionFilters
 
@@ -128,17 +129,14 @@ def list_sorted(tx: Transaction, query: SortedQuery, *, limit: int, start: int) 
 
 
 def _folder_pattern(folder: str) -> str:
-    """The LIKE pattern for the event that opens a session in a directory whose path contains this text."""
-    escaped = re.sub("[!%_]", r"!\g<0>", json.dumps(folder)[1:-1])
+    """The LIKE pattern for the event, in lower case, that opens a session in a directory whose path contains this text."""
+    escaped = re.sub("[!%_]", r"!\g<0>", json.dumps(folder)[1:-1].lower())
     return f'%"workdir":"%{escaped}%"%'
 
 
 def map_costs(tx: Transaction, listed: Sequence[Session]) -> dict[str, int]:
-    """The costs of the sessions of a page that is sorted by activity, in billionths of a US dollar."""
-    times = [session.summary.updated_at for session in listed]
-    if not times:
-        return {}
-    rows = tx.all("dashboard_queries.list_costs_between", first=min(times), last=max(times))
+    """The costs of the sessions of a page, in billionths of a US dollar."""
+    rows = all_by_ids(tx, "dashboard_queries.list_costs_of", [session.id for session in listed])
     return {cast("str", session_id): cast("int", cost) for session_id, cost in rows}
 
 

@@ -35,6 +35,7 @@ from holdfast.model.message import Outcome, text_of
 from holdfast.model.mode import Mode, least_permissive
 from holdfast.model.session import CHILD, Session, SessionSummary
 from holdfast.store.database import Row, Transaction
+from holdfast.store.id_batches import all_by_ids
 from holdfast.store.repos import input_queue, outbox
 from holdfast.store.repos.input_queue import Input
 
@@ -102,12 +103,9 @@ def list_child_ids(tx: Transaction, parent_id: str) -> list[str]:
 
 
 def map_child_ids(tx: Transaction, listed: Sequence[Session]) -> dict[str, list[str]]:
-    """The children of each of these sessions that has any, with one query for a page of a list."""
-    times = [session.summary.updated_at for session in listed]
-    if not times:
-        return {}
+    """The children of each of these sessions that has any, oldest first."""
     found: dict[str, list[str]] = {}
-    for parent_id, child_id in tx.all("delegations.list_children_between", first=min(times), last=max(times)):
+    for parent_id, child_id in all_by_ids(tx, "delegations.list_children_of", [session.id for session in listed]):
         found.setdefault(str(parent_id), []).append(cast("str", child_id))
     return found
 

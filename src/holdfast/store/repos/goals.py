@@ -8,7 +8,6 @@ import msgspec
 from holdfast.model.entry import dumps, loads
 from holdfast.model.event import Event
 from holdfast.model.goal import GOAL_EVENTS, Goal, fold_goal
-from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 
 TOPIC = "goals"
@@ -25,15 +24,6 @@ def get_locked(tx: Transaction, session_id: str) -> Goal | None:
     """Like `get`, for a transaction that changes the goal: it waits for others that write to the session."""
     tx.one("log.lock_any", session=session_id)
     return get(tx, session_id)
-
-
-def map_goals(tx: Transaction, listed: Sequence[Session]) -> dict[str, Goal]:
-    """The goals of these sessions, with one query for a page of a list, and none if no session has one."""
-    times = [session.summary.updated_at for session in listed if session.summary.goal]
-    if not times:
-        return {}
-    rows = tx.all("goals.list_bodies_between", first=min(times), last=max(times))
-    return {cast("str", session_id): _decode(cast("str", body)) for session_id, body in rows}
 
 
 def after_append(tx: Transaction, session_id: str, events: Sequence[Event], *, at: int) -> None:

@@ -68,7 +68,7 @@ WHERE CASE WHEN session.trashed_at IS NULL THEN 0 ELSE 1 END = CAST(:trashed AS 
     ELSE 'running' END)
   AND (CAST(:folder AS TEXT) IS NULL OR EXISTS (
     SELECT 1 FROM event
-    WHERE event.session_id = session.id AND event.seq = 1 AND event.body LIKE CAST(:folder AS TEXT) ESCAPE '!'
+    WHERE event.session_id = session.id AND event.seq = 1 AND lower(event.body) LIKE CAST(:folder AS TEXT) ESCAPE '!'
   ))
   AND (CAST(:failed AS INTEGER) IS NULL OR CAST(:failed AS INTEGER) = CASE WHEN (
     SELECT event.body FROM event
@@ -86,12 +86,14 @@ ORDER BY
   session.id DESC
 LIMIT :limit OFFSET :start;
 
--- name: list_costs_between
--- The costs of the sessions that were last used in a time, by session.
-SELECT usage_session.session_id, CAST(sum(usage_session.cost) AS BIGINT)
-FROM session JOIN usage_session ON usage_session.session_id = session.id
-WHERE session.updated_at >= :first AND session.updated_at <= :last
-GROUP BY usage_session.session_id;
+-- name: list_costs_of
+-- The costs of some sessions.
+SELECT session_id, CAST(sum(cost) AS BIGINT) FROM usage_session
+WHERE session_id IN (
+  :id_a, :id_b, :id_c, :id_d, :id_e, :id_f, :id_g, :id_h, :id_i, :id_j,
+  :id_k, :id_l, :id_m, :id_n, :id_o, :id_p, :id_q, :id_r, :id_s, :id_t
+)
+GROUP BY session_id;
 
 -- name: list_models
 -- The models of sessions, the most used first.

@@ -24,12 +24,14 @@ SELECT child_id, parent_id, turn_id, call_id, task_turn, title, delivery, starte
   outcome, reason, reply, delivered_at
 FROM delegation WHERE parent_id = :parent ORDER BY started_at, child_id;
 
--- name: list_children_between
--- The children of the sessions that were last used between two times, oldest first.
-SELECT delegation.parent_id, delegation.child_id
-FROM delegation JOIN session ON session.id = delegation.parent_id
-WHERE session.updated_at >= :first AND session.updated_at <= :last
-ORDER BY delegation.started_at, delegation.child_id;
+-- name: list_children_of
+-- The children of some sessions, oldest first.
+SELECT parent_id, child_id FROM delegation
+WHERE parent_id IN (
+  :id_a, :id_b, :id_c, :id_d, :id_e, :id_f, :id_g, :id_h, :id_i, :id_j,
+  :id_k, :id_l, :id_m, :id_n, :id_o, :id_p, :id_q, :id_r, :id_s, :id_t
+)
+ORDER BY started_at, child_id;
 
 -- name: list_to_stop
 -- Running children that were asked to stop, or have exceeded their time limit.

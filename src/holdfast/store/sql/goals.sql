@@ -12,12 +12,6 @@ ON CONFLICT (session_id) DO UPDATE SET
 -- name: delete
 DELETE FROM goal WHERE session_id = :session;
 
--- name: list_bodies_between
--- The goals of the sessions that were last used between two times.
-SELECT goal.session_id, goal.body
-FROM goal JOIN session ON session.id = goal.session_id
-WHERE session.updated_at >= :first AND session.updated_at <= :last;
-
 -- name: list_due
 -- Sessions whose goals this worker should check: it ran their newest turn, owns them, or nobody does and they need no person.
 SELECT goal.session_id
