@@ -58,6 +58,8 @@ from holdfast.supervisor import Supervisor
 from holdfast.tasks import run_to_completion
 
 DRAIN_SECONDS = 10.0
+STOP_SECONDS = 5.0
+"""How long a worker that shuts down waits for sub-agents of sessions that have ended."""
 
 
 class Engine:
@@ -359,7 +361,13 @@ class Engine:
         await self._scheduler.drain(seconds, handing_over=handing_over)
 
     async def close(self, reason: str = "shut down") -> None:
-        """Shut down. Open turns are left as a crash would leave them, and the next worker continues them."""
+        """Shut down. Idle sessions that end with this worker end first, with their sub-agents.
+
+        Other open turns are left as a crash would leave them, and the next worker continues them.
+        """
+        if not self.death.done():
+            await self.owned.leave_all(unless=self._scheduler.sessions.is_active)
+            await self._stop_children()
         await self._scheduler.drain(0, handing_over=self._scheduler.handing_over)
         if self.titles is not None:
             await self.titles.close()
@@ -368,3 +376,12 @@ class Engine:
             return
         await self.owned.leave_all()
         await self.shutdown.record(reason)
+
+    async def _stop_children(self) -> None:
+        """Let sub-agents that run here and were asked to stop do so. The next worker stops those that take too long."""
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                while await self._scheduler.until_served(await self.delegation.stop_due()):
+                    pass  # their own sub-agents stop after them
+        except TimeoutError:
+            pass

@@ -7,7 +7,7 @@ decides nothing: the queue, the open turn and the lease are read from the store 
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from holdfast.engine import outbound
@@ -238,6 +238,13 @@ class Scheduler:
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
         await stop(*tasks)
+
+    async def until_served(self, session_ids: Collection[str]) -> bool:
+        """Wait until these sessions are not being served any more; False if none of them was."""
+        tasks = [task for session_id, task in self._tasks.items() if session_id in session_ids]
+        if tasks:
+            await asyncio.wait(tasks)
+        return bool(tasks)
 
     async def settled(self) -> None:
         """Wait until no session is being served."""

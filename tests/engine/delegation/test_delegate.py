@@ -112,6 +112,41 @@ async def test_a_task_that_cannot_be_delegated_is_refused_with_what_to_change(
         assert await one.children(parent) == []
 
 
+async def test_a_session_that_ends_with_its_turn_delegates_nothing_in_the_background(tmp_path: Path) -> None:
+    task = {"task": "do it", "background": True}
+    async with family(tmp_path) as one:
+        parent = await one.parent(source="run")
+        events = await one.delegate(parent, task)
+        assert "Leave out `background`" in results(events)[0]
+        assert await one.children(parent) == []
+
+        events = await one.delegate(await one.parent(), {"task": json.dumps([task])})
+        assert "Leave out `background`" in results(events)[0]
+
+
+async def test_a_worker_that_shuts_down_stops_the_children_of_the_sessions_that_end_with_it(tmp_path: Path) -> None:
+    nested = {"task": json.dumps([HANG, HANG]), "background": True}
+    async with family(tmp_path) as one:
+        parent = await one.parent(source="chat", own=True)
+        await one.delegate(parent, HANG | {"background": True}, nested)
+        [below] = [record for record in await one.children(parent) if record.title != "hang"]
+        while len(await one.children(below.child_id)) < 2:
+            await asyncio.sleep(0.01)
+        kept = await one.parent()
+        await one.delegate(kept, HANG | {"background": True})
+        await wait_for_child(one, kept, ended_at=None)
+
+    async with family(tmp_path, watches=False) as another:
+        left = [*await another.children(parent), *await another.children(below.child_id)]
+        assert [record.outcome for record in left] == ["interrupted"] * 4
+        assert {record.reason for record in left} <= {
+            "the session that delegated the task has ended",
+            "the call that waited for it ended",
+        }
+        [other] = await another.children(kept)
+        assert other.state == "running", "another worker continues the children of a session that goes on"
+
+
 async def test_a_child_uses_only_the_tools_that_its_parent_allows(tmp_path: Path) -> None:
     async with family(tmp_path) as one:
         parent = await one.parent()

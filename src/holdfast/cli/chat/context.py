@@ -20,10 +20,11 @@ from holdfast.model.message import Content
 from holdfast.model.mode import LOCAL_USER
 from holdfast.model.mode import Mode as PermissionMode
 from holdfast.model.session import Session
+from holdfast.model.text import counted
 from holdfast.providers import registry as providers
 from holdfast.settings import Settings
 from holdfast.slash.context import CommandChoice, Preview, RunningProcess
-from holdfast.store.repos import sessions
+from holdfast.store.repos import delegations, sessions
 from holdfast.store.repos.input_queue import Mode
 from holdfast.wiring.store import App
 
@@ -166,7 +167,10 @@ class TerminalChat(ABC):
         """Close the session and print how to resume it."""
         if self.session_id is not None:
             await self.apply_model()
+            running = await self.engine.services.database.read(delegations.count_running, self.session_id)
             await self.engine.owned.leave(self.session_id)
+            if running:
+                print(f"Stopping {counted(running, 'sub-agent')} of this session.")
             print(f"Session saved. Resume it with: holdfast chat --resume {self.session_id}")
 
     async def change_model(self, name: str) -> bool:

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.model.delegation import DelegationRequest
 from holdfast.model.errors import Invalid
-from holdfast.model.event import Delegation, SessionOpened, UserSaid
+from holdfast.model.event import Delegation, SessionOpened, Source, UserSaid
 from holdfast.model.ids import SESSION, TURN, derive
 from holdfast.model.message import Text
 from holdfast.model.session import CHILD, preview
@@ -17,6 +17,8 @@ from holdfast.store.repos import delegations, input_queue, sessions
 from holdfast.store.repos.input_queue import Input
 
 TITLE_LENGTH = 80
+ENDING = ("run", "cron", "batch", CHILD)
+"""Sources whose sessions end with their turn, unless they work towards a goal."""
 BRIEF = (
     "[You are a sub-agent: another agent delegated this task to you and gets your last message as the result. It cannot "
     "answer questions. Complete the task, then reply with the complete result.]"
@@ -57,6 +59,15 @@ def check_depth(parent: Delegation, limits: DelegationLimits) -> None:
             f"sub-agents may be nested {limits.max_depth} deep" if limits.max_depth else "delegation is turned off"
         )
         raise Invalid(f"{reached} ([agent] max_depth). Do the task yourself.")
+
+
+def check_background(source: Source, *, has_goal: bool) -> None:
+    """Raise Invalid if the session ends with its turn, which would stop a child in the background."""
+    if source in ENDING and not has_goal:
+        raise Invalid(
+            "this session ends with this turn, which would stop a sub-agent in the background. Leave out `background`: "
+            "several calls in one reply run in parallel."
+        )
 
 
 def check_tools(wanted: Sequence[str] | None, known: Sequence[str]) -> None:

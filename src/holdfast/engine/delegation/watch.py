@@ -41,17 +41,23 @@ class DelegationWatch:
 
     async def check(self) -> None:
         """Do now whatever is left to do."""
-        database, clock = self._services.database, self._services.clock
+        database = self._services.database
         for session_id in await database.read(
             delegations.list_unclaimed, self._services.worker_id, parents=not self._leaves_queue
         ):
             self._serve(session_id)
+        await self.stop_due()
+
+    async def stop_due(self) -> set[str]:
+        """Stop the children that were asked to stop or have reached their time limits; returns those that have not ended."""
+        database, clock = self._services.database, self._services.clock
         found = await database.read(delegations.list_to_stop, at=clock.now())
         self._asked = {one.child_id: self._asked[one.child_id] for one in found if one.child_id in self._asked}
         for record in found:
             if clock.monotonic() - self._asked.get(record.child_id, -RETRY_SECONDS) >= RETRY_SECONDS:
                 self._asked[record.child_id] = clock.monotonic()
                 await database.write(stop_child, record.child_id, at=clock.now())
+        return {record.child_id for record in found}
 
     async def _seconds_to_wait(self) -> float:
         if self._asked:

@@ -1,5 +1,7 @@
 """The sessions that a worker has open, also between turns: owning, keeping, handing over and leaving them."""
 
+from collections.abc import Callable
+
 from holdfast.engine.liveness import handover_question
 from holdfast.engine.liveness.dead_workers import DeadWorkers
 from holdfast.engine.services import EngineServices
@@ -70,9 +72,10 @@ class OwnedSessions:
         worker_id, at = self._services.worker_id, self._services.clock.now()
         await self._services.database.write(_leave, session_id, worker_id, reason, at=at)
 
-    async def leave_all(self) -> None:
+    async def leave_all(self, *, unless: Callable[[str], bool] = lambda session_id: False) -> None:
         for session_id in list(self._open):
-            await self.leave(session_id)
+            if not unless(session_id):
+                await self.leave(session_id)
 
 
 def _keep(tx: Transaction, session_id: str, worker_id: str, reason: str, *, at: int) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.engine.delegation.link import (
     DelegationLimits,
     PlannedChild,
+    check_background,
     check_depth,
     check_tools,
     create_child,
@@ -77,6 +78,8 @@ def _plan(
     """The child with everything that it gets from its parent. Raises Invalid."""
     parent, summary = delegation_of(active.session, active.opened), active.session.summary
     check_depth(parent, settings.limits)
+    if request.background:
+        check_background(summary.source, has_goal=summary.goal == "active")
     check_tools(request.tools, settings.tools())
     turn_id, limits = active.turn.id or "", settings.limits
     link = Delegation(
