@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.model.delegation import DelegationRequest
 from holdfast.model.errors import Invalid
-from holdfast.model.event import Delegation, SessionOpened, Source, UserSaid
+from holdfast.model.event import Delegation, SessionOpened, UserSaid
 from holdfast.model.ids import SESSION, TURN, derive
 from holdfast.model.message import Text
 from holdfast.model.session import CHILD, preview
@@ -61,7 +61,7 @@ def check_depth(parent: Delegation, limits: DelegationLimits) -> None:
         raise Invalid(f"{reached} ([agent] max_depth). Do the task yourself.")
 
 
-def check_background(source: Source, *, has_goal: bool) -> None:
+def check_background(source: str, *, has_goal: bool) -> None:
     """Raise Invalid if the session ends with its turn, which would stop a child in the background."""
     if source in ENDING and not has_goal:
         raise Invalid(
