@@ -77,7 +77,7 @@ class EditorTools:
         opened = McpServers(servers, logs=self._home / "logs")
         await opened.__aenter__()
         for problem in opened.problems:
-            logger.warning("%s; its tools are unavailable", problem)
+            logger.warning("tools of MCP servers are missing: %s", problem)
         self._servers[session_id] = opened
 
 

@@ -7,6 +7,7 @@ import click
 
 from holdfast.cli import context, render
 from holdfast.clock import SystemClock
+from holdfast.installation import command_to_add
 from holdfast.model.errors import LoginFailed, NotFound
 from holdfast.tools.mcp.server import McpServer
 from holdfast.tools.mcp.token_file import FOLDER, TokenFile
@@ -22,7 +23,7 @@ def mcp_login(*, name: str, scope: str | None, no_browser: bool) -> None:
     try:
         from holdfast.tools.mcp.login import log_in
     except ModuleNotFoundError as e:
-        raise LoginFailed("the package for MCP servers is missing: pip install 'holdfast[mcp]'") from e
+        raise LoginFailed(f"the MCP library is not installed; run: {command_to_add('mcp')}") from e
 
     def show(url: str) -> None:
         render.print_text(f"Log in here: {url}")

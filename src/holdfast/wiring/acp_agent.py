@@ -5,6 +5,7 @@ import importlib.util
 from functools import partial
 
 from holdfast import config
+from holdfast.installation import command_to_add
 from holdfast.model.errors import Unsupported
 from holdfast.stdio_pipes import PipeLines, open_pipes, own_descriptors
 from holdfast.wiring.compaction import context_window
@@ -19,7 +20,7 @@ KIND = "acp"
 def require_library() -> None:
     """Raise Unsupported if the protocol's library is not installed."""
     if importlib.util.find_spec("acp") is None:
-        raise Unsupported("the ACP library is not installed; run: pip install 'holdfast[acp]'")
+        raise Unsupported(f"the ACP library is not installed; run: {command_to_add('acp')}")
 
 
 async def serve_editor(app: App, stopping: asyncio.Event) -> None:

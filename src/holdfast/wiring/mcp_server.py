@@ -15,6 +15,7 @@ from holdfast.api.transport import auth
 from holdfast.api.transport.middleware import AccessRules, RequestMiddleware
 from holdfast.engine.engine import Engine
 from holdfast.http_connection import raise_descriptor_limit
+from holdfast.installation import command_to_add
 from holdfast.model.errors import Unsupported
 from holdfast.tasks import running
 from holdfast.wiring.engine import open_engine
@@ -32,7 +33,7 @@ Announce = Callable[[str, str], object]
 def require_library() -> None:
     """Raise Unsupported if the MCP library is not installed."""
     if importlib.util.find_spec("mcp") is None:
-        raise Unsupported("the MCP library is not installed; run: pip install 'holdfast[mcp]'")
+        raise Unsupported(f"the MCP library is not installed; run: {command_to_add('mcp')}")
 
 
 async def serve_stdio(app: App, stopping: asyncio.Event) -> None:

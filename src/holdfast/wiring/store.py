@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from holdfast.clock import SystemClock
+from holdfast.installation import command_to_add
 from holdfast.model.errors import Invalid, NotFound, Unsupported
 from holdfast.model.ids import Ids
 from holdfast.model.times import Clock
@@ -95,7 +96,7 @@ def _need_psycopg() -> None:
     try:
         import psycopg  # noqa: F401 - only to see whether it is there
     except ImportError as e:
-        raise Unsupported(f"the PostgreSQL driver is not installed ({e}); run: pip install 'holdfast[postgres]'") from e
+        raise Unsupported(f"the PostgreSQL driver is not installed ({e}); run: {command_to_add('postgres')}") from e
 
 
 def store_file(settings: Settings) -> Path:

@@ -228,5 +228,5 @@ async def _open_mcp_tools(settings: Settings) -> AsyncIterator[Sequence[Tool]]:
     ]
     async with McpServers(servers, logs=settings.home / "logs", logins=settings.home / FOLDER) as connected:
         for problem in connected.problems:
-            logger.warning("%s; its tools are unavailable", problem)
+            logger.warning("tools of MCP servers are missing: %s", problem)
         yield connected.tools()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--rebuild", is_flag=True, help="First count everything again from the logs.")
 @context.json_option
 def stats(*, first: str | None, last: str | None, by: str, as_csv: bool, rebuild: bool, as_json: bool) -> None:
-    """Show how many calls of models there were, their tokens and their cost. Days are in UTC."""
+    """Show the usage of models: calls, tokens and cost. Days are in UTC."""
     from holdfast.engine.spending import report
     from holdfast.interop.documents import usage
 

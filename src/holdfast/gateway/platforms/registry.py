@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from holdfast.gateway.port import Connect
+from holdfast.installation import command_to_add
 from holdfast.model.errors import Invalid
 
 KINDS = {
@@ -32,7 +33,7 @@ def connect(kind: str, others: Mapping[str, Connect] | None = None) -> Connect:
     except ModuleNotFoundError as e:
         if e.name is not None and e.name.startswith("holdfast"):
             raise
-        raise Invalid(f"[gateway.{kind}] needs the extra {KINDS[kind]!r}: pip install 'holdfast[{KINDS[kind]}]'") from e
+        raise Invalid(f"[gateway.{kind}] needs a client library; run: {command_to_add(KINDS[kind])}") from e
     opened: Connect = module.connect
     return opened
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.clock import SystemClock
+from holdfast.installation import command_to_add
 from holdfast.model.errors import LoginFailed, Unavailable
 from holdfast.model.times import Clock
 from holdfast.model.tool import Tool
@@ -82,7 +83,7 @@ class McpServers:
 
     async def _start(self) -> None:
         if self._servers and importlib.util.find_spec("mcp") is None:
-            self.problems.append("MCP servers are configured but the package is missing: pip install 'holdfast[mcp]'")
+            self.problems.append(f"the MCP library is not installed; run: {command_to_add('mcp')}")
             return
         listings = await run_all(*(self._connect(server) for server in self._servers))
         names: set[str] = set()
