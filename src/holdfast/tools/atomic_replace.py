@@ -94,9 +94,7 @@ class FileEditor:
             path = resolve(named, context.workdir)
             async with self.lock(path) as real:
                 check_write(named, real, context, self._home)
-                name = display_path(path, context.workdir)
-                change = await run_in_thread(lambda: plan(take_snapshot(real), name))
-                _check_approved(change, real, context)
+                change = await run_in_thread(lambda: _plan_change(path, real, context, plan))
                 await record_change(context, real, change)
                 return await run_in_thread(lambda: _apply(change, real))
         except (Invalid, Unavailable) as e:
@@ -114,7 +112,7 @@ class FileEditor:
             check_write(named, await asyncio.to_thread(real_path, path), context, self._home)
         async with self._locks.setdefault(Path("/", context.session_id, *path.parts[1:]), asyncio.Lock()):
             change = plan(await files.snapshot(path), display_path(path, backend.workdir(context)))
-            _check_approved(change, path, context)
+            await asyncio.to_thread(_check_approved, change, path, context)
             is_private = path.is_relative_to(PRIVATE) or not backend.shares_files
             elsewhere = (
                 f"it is in the terminal backend {backend.name}, where files are not restored" if is_private else ""
@@ -137,6 +135,13 @@ class FileEditor:
             raise Invalid(f"{named} cannot be read: {e.strerror}") from e
         except Unavailable as e:
             raise Invalid(str(e)) from e
+
+
+def _plan_change(path: Path, real: Path, context: ToolContext, plan: Plan) -> FileChange:
+    """The change as it would be made now. Raises Invalid if it is not the one that was approved."""
+    change = plan(take_snapshot(real), display_path(path, context.workdir))
+    _check_approved(change, real, context)
+    return change
 
 
 def _preview(path: Path, context: ToolContext, plan: Plan) -> Preview:
