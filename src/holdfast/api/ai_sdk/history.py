@@ -75,7 +75,7 @@ class MessageHistory:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self._chunks = MessageChunks(hears_reasoning=False)
+        self._chunks = MessageChunks(takes_reasoning=False)
         self._parts: MessageParts | None = None
         self._next_id = ""
 

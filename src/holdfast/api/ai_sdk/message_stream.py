@@ -35,11 +35,11 @@ SERVER_TOOL: Chunk = {"dynamic": True, "providerExecuted": True}
 class MessageChunks:
     """Folds the events of a message's turns into chunks."""
 
-    def __init__(self, *, hears_reasoning: bool) -> None:
+    def __init__(self, *, takes_reasoning: bool) -> None:
         self.ended: TurnEnded | None = None
         self.awaited: dict[str, ToolCall] = {}
         """Calls that the client must run."""
-        self._hears_reasoning = hears_reasoning
+        self._takes_reasoning = takes_reasoning
         """Whether reasoning is taken as it is streamed: only from the beginning of a turn on is it complete."""
         self._count = 0
         self._in_step = False
@@ -107,7 +107,7 @@ class MessageChunks:
         match live.kind:
             case "text":
                 yield from self._stream(live.text)
-            case "reasoning" if self._hears_reasoning and not self._cut and self._kind != "text":
+            case "reasoning" if self._takes_reasoning and not self._cut and self._kind != "text":
                 yield from self._think(live.text)
             case "restarted":
                 yield from self._discard()

@@ -31,7 +31,7 @@ class UIMessageReply:
         self._known = known
         self._replayed = replayed
         """The last event of the turn when the request came: a question before it may have been answered since."""
-        self._chunks = MessageChunks(hears_reasoning=not turn.received.admission.repeated)
+        self._chunks = MessageChunks(takes_reasoning=not turn.received.admission.repeated)
 
     def headers(self) -> dict[str, str]:
         return self.turn.headers() | HEADERS

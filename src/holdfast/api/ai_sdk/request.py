@@ -21,7 +21,7 @@ METADATA = "holdfast"
 """Where UI messages and their parts have our metadata."""
 DYNAMIC, STATIC = "dynamic-tool", "tool-"
 RESULTS = ("output-available", "output-error")
-UNSAID = ("discarded", "partial")
+INCOMPLETE = ("discarded", "partial")
 """Marks of a text part that the log has no complete reply for."""
 
 
@@ -122,13 +122,15 @@ def parse_chat(body: ChatBody, given: list[UIMessage]) -> ParsedChat:
 
 def text_parts(message: UIMessage) -> list[str]:
     """The texts of complete replies in a message."""
-    return [str(part.get("text", "")) for part in message.parts if part.get("type") == "text" and not _is_unsaid(part)]
+    return [
+        str(part.get("text", "")) for part in message.parts if part.get("type") == "text" and not _is_incomplete(part)
+    ]
 
 
-def _is_unsaid(part: dict[str, Any]) -> bool:
+def _is_incomplete(part: dict[str, Any]) -> bool:
     about = part.get("providerMetadata")
     marks = about.get(METADATA) if isinstance(about, dict) else None
-    return isinstance(marks, dict) and any(marks.get(mark) for mark in UNSAID)
+    return isinstance(marks, dict) and any(marks.get(mark) for mark in INCOMPLETE)
 
 
 def _user_message(message: UIMessage, where: str) -> ClientMessage:
@@ -174,7 +176,7 @@ def _assistant_messages(message: UIMessage, where: str) -> list[ClientMessage]:
         kind = str(part.get("type"))
         if kind == "step-start" and calls:
             flush()
-        elif kind == "text" and not _is_unsaid(part):
+        elif kind == "text" and not _is_incomplete(part):
             texts.append(str(part.get("text", "")))
         elif (kind == DYNAMIC or kind.startswith(STATIC)) and not part.get("providerExecuted"):
             call, result = _client_call(part, f"{where}.parts[{number}]")

@@ -63,10 +63,10 @@ async def propose(
     tool: Tool,
     arguments: dict[str, object],
     findings: tuple[Finding, ...],
-    scene: ToolContext,
+    context: ToolContext,
 ) -> ProposedCall:
     """Describe what the call would do now. Raises Invalid if it cannot succeed."""
-    preview = await tool.preview(arguments, scene) if isinstance(tool, Previewing) else Preview()
+    preview = await tool.preview(arguments, context) if isinstance(tool, Previewing) else Preview()
     link = delegation_of(active.session, active.opened)
     proposal = Proposal(
         tool=call.name,
@@ -74,13 +74,13 @@ async def propose(
         command=preview.command,
         words=preview.words,
         preview=preview.text,
-        workdir=str(preview.workdir or scene.workdir),
-        requester=requester_of(active, scene.turn_id),
+        workdir=str(preview.workdir or context.workdir),
+        requester=requester_of(active, context.turn_id),
         findings=findings,
         parent_id=link.parent_id,
         root_id=link.root_id,
     )
-    return ProposedCall(call, scene.turn_id, proposal, preview.digest if preview.text else "")
+    return ProposedCall(call, context.turn_id, proposal, preview.digest if preview.text else "")
 
 
 def requester_of(active: ActiveSession, turn_id: str) -> str:

@@ -30,8 +30,8 @@ Do = Callable[[ActiveSession, TurnSettings], Awaitable[ManualCommit]]
 
 def compacting(about: str) -> Do:
     async def do(active: ActiveSession, settings: TurnSettings) -> ManualCommit:
-        kit = settings.compaction
-        if kit is None:
+        compaction = settings.compaction
+        if compaction is None:
             raise Invalid("compaction is turned off in this process")
         found: list[Outcome | None] = []
 
@@ -39,7 +39,7 @@ def compacting(about: str) -> Do:
             found.append(
                 await compact(
                     active.to_compact(settings.model_call.meter),
-                    kit,
+                    compaction,
                     update_frame(active, settings).tokens,
                     about=about,
                     manual=True,

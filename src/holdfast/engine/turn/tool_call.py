@@ -70,7 +70,7 @@ class ParsedCall(msgspec.Struct, frozen=True):
     call: ToolCall
     tool: Tool
     arguments: dict[str, object]
-    scene: ToolContext
+    context: ToolContext
 
 
 async def run_calls(active: ActiveSession, settings: ToolCallSettings, calls: Sequence[ToolCall]) -> None:
@@ -78,23 +78,23 @@ async def run_calls(active: ActiveSession, settings: ToolCallSettings, calls: Se
     known = await _parse(active, settings, calls)
     mode = active.session.summary.mode
     while True:
-        permitted = [(able, _permit(active, settings, able, mode)) for able in known]
-        ready = [able for able, found in permitted if found.action == "run"]
+        permitted = [(parsed, _permit(active, settings, parsed, mode)) for parsed in known]
+        ready = [parsed for parsed, found in permitted if found.action == "run"]
         try:
             await _begin(active, ready, mode)
             break
         except ModeChangedMeanwhile as e:
             mode = e.mode
     await run_all(
-        *(_run(active, settings, able) for able in ready),
-        *(_deny(active, able, found.why) for able, found in permitted if found.action == "deny"),
-        *(_ask_first(active, settings, able, found) for able, found in permitted if found.action == "ask"),
+        *(_run(active, settings, parsed) for parsed in ready),
+        *(_deny(active, parsed, found.why) for parsed, found in permitted if found.action == "deny"),
+        *(_ask_first(active, settings, parsed, found) for parsed, found in permitted if found.action == "ask"),
     )
 
 
 async def _parse(active: ActiveSession, settings: ToolCallSettings, calls: Sequence[ToolCall]) -> list[ParsedCall]:
     """The calls that can run; the others get their result."""
-    able: list[ParsedCall] = []
+    parsed: list[ParsedCall] = []
     for call in calls:
         try:
             tool, arguments = settings.toolbox.get(call.name), settings.toolbox.parse(call.name, call.arguments)
@@ -103,26 +103,26 @@ async def _parse(active: ActiveSession, settings: ToolCallSettings, calls: Seque
             outcome: Outcome = "unknown" if call.id in active.turn.started else "failed"
             await _end(active, call, outcome, ToolOutput.say(str(e), ok=False))
             continue
-        able.append(ParsedCall(call, tool, arguments, _scene(active, settings, call)))
-    return able
+        parsed.append(ParsedCall(call, tool, arguments, _context(active, settings, call)))
+    return parsed
 
 
 async def _begin(active: ActiveSession, ready: Sequence[ParsedCall], mode: Mode) -> None:
     """Commit that the calls start, if the session is still in this mode. Raises ModeChangedMeanwhile."""
     if ready:
-        started = [_started(active, able.call) for able in ready]
+        started = [_started(active, parsed.call) for parsed in ready]
         await active.commit(started, check=lambda session: require_mode(session, mode))
     else:
         require_mode(await active.services.database.read(sessions.get, active.id), mode)
 
 
-def _permit(active: ActiveSession, settings: ToolCallSettings, able: ParsedCall, mode: Mode) -> Permission:
+def _permit(active: ActiveSession, settings: ToolCallSettings, parsed: ParsedCall, mode: Mode) -> Permission:
     """What happens to the call in this permission mode. A denial by a person holds also in a more permissive one."""
-    effect = effect_of(able.tool, able.arguments, able.scene)
+    effect = effect_of(parsed.tool, parsed.arguments, parsed.context)
     is_asked = settings.approvals != "allow" or mode == "ask"
-    findings = able.tool.risk(able.arguments, able.scene) if is_asked else ()
+    findings = parsed.tool.risk(parsed.arguments, parsed.context) if is_asked else ()
     found = permission.decide(mode, settings.approvals, effect, findings)
-    return found if found.action != "run" or not _was_denied(active, able.call) else permission.ASK_AGAIN
+    return found if found.action != "run" or not _was_denied(active, parsed.call) else permission.ASK_AGAIN
 
 
 def _was_denied(active: ActiveSession, call: ToolCall) -> bool:
@@ -134,12 +134,12 @@ def _was_denied(active: ActiveSession, call: ToolCall) -> bool:
     return False
 
 
-async def _deny(active: ActiveSession, able: ParsedCall, why: str) -> None:
+async def _deny(active: ActiveSession, parsed: ParsedCall, why: str) -> None:
     """Give the call its result without running it; one that another worker began may have acted."""
-    if able.call.id in active.turn.started:
-        await _end(active, able.call, "unknown", ToolOutput.say(f"{BEGUN} {why}", ok=False))
+    if parsed.call.id in active.turn.started:
+        await _end(active, parsed.call, "unknown", ToolOutput.say(f"{BEGUN} {why}", ok=False))
     else:
-        await _end(active, able.call, "denied", ToolOutput.say(why, ok=False))
+        await _end(active, parsed.call, "denied", ToolOutput.say(why, ok=False))
 
 
 def _started(active: ActiveSession, call: ToolCall) -> ToolStarted:
@@ -150,7 +150,7 @@ def _started(active: ActiveSession, call: ToolCall) -> ToolStarted:
     return ToolStarted(turn_id=_turn_id(active), call_id=call.id, name=call.name, attempt=before + 1)
 
 
-def _scene(active: ActiveSession, settings: ToolCallSettings, call: ToolCall) -> ToolContext:
+def _context(active: ActiveSession, settings: ToolCallSettings, call: ToolCall) -> ToolContext:
     host = HostSettings(
         settings.approvals, settings.approval_seconds, settings.model, settings.delegation, settings.memory
     )
@@ -167,20 +167,22 @@ def _scene(active: ActiveSession, settings: ToolCallSettings, call: ToolCall) ->
     )
 
 
-async def _ask_first(active: ActiveSession, settings: ToolCallSettings, able: ParsedCall, found: Permission) -> None:
+async def _ask_first(active: ActiveSession, settings: ToolCallSettings, parsed: ParsedCall, found: Permission) -> None:
     """Run the call only if a person, or a rule that a person made, or another permission mode allows it."""
     try:
-        asked = await approval.propose(active, able.call, able.tool, able.arguments, found.findings, able.scene)
+        asked = await approval.propose(
+            active, parsed.call, parsed.tool, parsed.arguments, found.findings, parsed.context
+        )
     except Invalid as e:
-        await _end(active, able.call, "failed", ToolOutput.say(str(e), ok=False))
+        await _end(active, parsed.call, "failed", ToolOutput.say(str(e), ok=False))
         return
 
     def permit(mode: Mode) -> Permission:
-        return _permit(active, settings, able, mode)
+        return _permit(active, settings, parsed, mode)
 
     decision = await approval.decide(active, asked, seconds=settings.approval_seconds, permit=permit)
     if not decision.allowed:
-        await _deny(active, able, decision.why)
+        await _deny(active, parsed, decision.why)
         return
 
     def check(session: Session) -> None:
@@ -188,39 +190,41 @@ async def _ask_first(active: ActiveSession, settings: ToolCallSettings, able: Pa
             raise ModeChangedMeanwhile(session.summary.mode)
 
     try:
-        await active.commit([*decision.events, _started(active, able.call)], check=check)
+        await active.commit([*decision.events, _started(active, parsed.call)], check=check)
     except ModeChangedMeanwhile as e:
-        await _deny(active, able, permit(e.mode).why)
+        await _deny(active, parsed, permit(e.mode).why)
         return
-    scene = msgspec.structs.replace(able.scene, approved=decision.preview_digest)
-    await _run(active, settings, msgspec.structs.replace(able, scene=scene))
+    context = msgspec.structs.replace(parsed.context, approved=decision.preview_digest)
+    await _run(active, settings, msgspec.structs.replace(parsed, context=context))
 
 
-async def _run(active: ActiveSession, settings: ToolCallSettings, able: ParsedCall) -> None:
+async def _run(active: ActiveSession, settings: ToolCallSettings, parsed: ParsedCall) -> None:
     """Run the tool and commit its result."""
-    call = able.call
+    call = parsed.call
     began = active.services.clock.monotonic()
-    output = await _output(settings, able)
+    output = await _output(settings, parsed)
     millis = int((active.services.clock.monotonic() - began) * 1000)
     await _end(active, call, "ok" if output.ok else "failed", output, millis=millis)
 
 
-async def _output(settings: ToolCallSettings, able: ParsedCall) -> ToolOutput:
+async def _output(settings: ToolCallSettings, parsed: ParsedCall) -> ToolOutput:
     """The output of the tool. Every failure becomes output, too."""
-    name = able.call.name
+    name = parsed.call.name
     try:
-        durable_file.make_private_folders(able.scene.workdir)
+        durable_file.make_private_folders(parsed.context.workdir)
     except OSError as e:
-        return ToolOutput.say(f"the working directory {able.scene.workdir} cannot be created: {e.strerror}", ok=False)
+        return ToolOutput.say(
+            f"the working directory {parsed.context.workdir} cannot be created: {e.strerror}", ok=False
+        )
     try:
         async with asyncio.timeout(settings.step_seconds):
-            return await able.tool.run(able.arguments, able.scene)
+            return await parsed.tool.run(parsed.arguments, parsed.context)
     except TimeoutError:
         return ToolOutput.say(f"{name} was stopped: it took longer than {settings.step_seconds:.0f} s.", ok=False)
     except HoldfastError as e:
         return ToolOutput.say(f"{name} failed: {e}", ok=False)
     except Exception as e:
-        log.exception("tool %s raised an exception in session %s", name, able.scene.session_id)
+        log.exception("tool %s raised an exception in session %s", name, parsed.context.session_id)
         return ToolOutput.say(f"{name} raised an exception: {type(e).__name__}: {e}", ok=False)
 
 
