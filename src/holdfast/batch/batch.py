@@ -156,7 +156,7 @@ class Batch:
         """Retry a failed prompt in the same session; the first attempt stays in the log and no longer counts."""
         session_id = known.session.id
         untouched = known.session.summary.turn_count == len(known.turns)
-        rewind = await self._engine.plan_rewind(session_id, why="retry") if untouched else None
+        rewind = await self._engine.rewinds.plan_turns(session_id, why="retry") if untouched else None
         key = str(len(known.turns) + 1)
         message = NewMessage(session_id, prompt.text, caller=BATCH, key=key, instead=rewind)
         admission = (await self._engine.submit(message)).admission

@@ -79,7 +79,7 @@ async def resume(context: DashboardContext, session: Session, request: Request) 
 
 async def retry(context: DashboardContext, session: Session, request: Request) -> ActionResult:
     """Discard the failed turn and send its message again."""
-    back = await context.engine.plan_rewind(session.id, why="retry")
+    back = await context.engine.rewinds.plan_turns(session.id, why="retry")
     await context.engine.submit(NewMessage(session.id, back.parts, caller=ACTOR, instead=back))
     return "Retrying the turn", f"/ui/s/{session.id}"
 
@@ -142,7 +142,7 @@ async def uncompact(context: DashboardContext, session: Session, request: Reques
 
 
 async def undo(context: DashboardContext, session: Session, request: Request) -> ActionResult:
-    rewound = await context.engine.rewind(session.id)
+    rewound = await context.engine.rewinds.undo_turns(session.id)
     return f"{counted(rewound.messages, 'message')} undone; the log keeps them", f"/ui/s/{session.id}"
 
 

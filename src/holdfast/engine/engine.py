@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Literal, overload
+from typing import overload
 
 import msgspec
 
-from holdfast.engine.admission import input_queue, rewind
+from holdfast.engine.admission import input_queue
 from holdfast.engine.admission.admit import Admission
 from holdfast.engine.admission.client_request import ClientRequest
 from holdfast.engine.admission.open_session import OpenedSession, OpenRequest, create
-from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.auto_titles import Titles
 from holdfast.engine.compaction.compact import CompactionSettings
 from holdfast.engine.compaction.standalone import summarize_messages
@@ -122,7 +121,7 @@ class Engine:
         self._default_model = default_model
         self._watch = SessionWatch(services, scheduler.sessions.is_active, scheduler.sessions.streamed)
         self._leaves_queue = leaves_queue
-        self.rewinds = Rewinds(services, files, lambda ref, count: self.plan_rewind(ref, count=count))
+        self.rewinds = Rewinds(services, files, scheduler.close_left)
         """Takes sessions back to an earlier point, with the files that their tools changed."""
         self._compaction = compaction
 
@@ -302,20 +301,6 @@ class Engine:
             return session, log.read_complete(tx, session)
 
         return await self.services.database.read(work)
-
-    async def plan_rewind(self, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo") -> Rewind:
-        """Plan the undo of the newest turns. Raises Busy while one runs, Invalid if there are not so many.
-
-        A turn that was left open is closed first, with its messages kept, as new input would close it.
-        """
-        await self._scheduler.close_left(session_id)
-        return await self.services.database.read(rewind.plan_rewind, session_id, count=count, why=why)
-
-    async def rewind(self, session_id: str, *, count: int = 1) -> Rewind:
-        """Undo the newest turns; they stay in the log. Raises as `plan_rewind`, and Conflict if the session has changed since."""
-        planned = await self.plan_rewind(session_id, count=count)
-        await self.services.database.write(rewind.rewind, planned, at=self.services.clock.now())
-        return planned
 
     async def compact(self, session_id: str, about: str = "") -> Compacted | CompactionFailed:
         """Compact the context now; `about` says what matters most. Returns the event that records the result.

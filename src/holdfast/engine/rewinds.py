@@ -6,6 +6,7 @@ were; the same rewind then does the rest. A rewind of files is itself recorded a
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -21,8 +22,8 @@ from holdfast.model.session import standing
 from holdfast.store.database import Transaction
 from holdfast.store.repos import file_changes, log, sessions
 
-PlanConversation = Callable[[str, int], Awaitable[Rewind]]
-"""Plans to take back the newest turns of a session."""
+CloseLeft = Callable[[str], Awaitable[None]]
+"""Closes a turn that a dead or departed worker left open."""
 
 
 class RewindPlan(msgspec.Struct, frozen=True):
@@ -49,10 +50,24 @@ class RewindResult(msgspec.Struct, frozen=True):
 class Rewinds:
     """One per engine."""
 
-    def __init__(self, services: EngineServices, files: FilePort | None, plan_conversation: PlanConversation) -> None:
+    def __init__(self, services: EngineServices, files: FilePort | None, close_left: CloseLeft) -> None:
         self._services = services
         self._files = files
-        self._plan_conversation = plan_conversation
+        self._close_left = close_left
+
+    async def plan_turns(self, session_id: str, *, count: int = 1, why: Literal["undo", "retry"] = "undo") -> Rewind:
+        """Plan to take back the newest turns of the conversation. Raises Busy while one runs, Invalid if there are not so many.
+
+        A turn that was left open is closed first, with its messages kept, as new input would close it.
+        """
+        await self._close_left(session_id)
+        return await self._services.database.read(rewind.plan_rewind, session_id, count=count, why=why)
+
+    async def undo_turns(self, session_id: str, *, count: int = 1) -> Rewind:
+        """Take back the newest turns; they stay in the log. Raises as `plan_turns`, and Conflict if the session has changed since."""
+        planned = await self.plan_turns(session_id, count=count)
+        await self._services.database.write(rewind.rewind, planned, at=self._services.clock.now())
+        return planned
 
     async def plan(
         self,
@@ -71,7 +86,7 @@ class Rewinds:
         if message is not None:
             entries = await self._services.database.read(log.read, session_id)
             turns = _turns_from(entries, message)
-        back = await self._plan_conversation(session_id, turns)
+        back = await self.plan_turns(session_id, count=turns)
         if files:
             await self._record_left(session_id)
         steps = await self._plan_files(session_id, back.to_seq, force) if files else []

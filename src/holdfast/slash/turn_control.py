@@ -12,7 +12,7 @@ SHOWN = 60
 
 async def undo(context: CommandContext, rest: str) -> None:
     """Undo the latest exchanges."""
-    rewound = await context.engine.rewind(
+    rewound = await context.engine.rewinds.undo_turns(
         require_session(context), count=parse_number(rest, "a number of exchanges", 1)
     )
     text = typed_text(rewound.parts)
@@ -24,7 +24,7 @@ async def undo(context: CommandContext, rest: str) -> None:
 
 async def retry(context: CommandContext, rest: str) -> None:
     """Discard the last reply and send the message again, with the added text."""
-    back = await context.engine.plan_rewind(require_session(context), why="retry")
+    back = await context.engine.rewinds.plan_turns(require_session(context), why="retry")
     more = (Text(f"\n\n{rest}"),) if rest else ()
     await context.say((*back.parts, *more), instead=back)
 

@@ -248,7 +248,7 @@ async def test_rewound_messages_can_be_replaced_without_a_fork(tmp_path: Path, s
     stages.append(stage := await set_up(tmp_path, model="echo"))
     first, _ = await send(stage, user("one"), channel="key:a")
     await send(stage, user("one"), assistant("You said: one"), user("two"), channel="key:a")
-    await stage.engine.rewind(first.admission.session.id)
+    await stage.engine.rewinds.undo_turns(first.admission.session.id)
 
     other, _ = await send(stage, user("one"), assistant("You said: one"), user("zwei"), channel="key:a")
 

@@ -29,7 +29,7 @@ async def test_rewound_messages_stay_in_the_log_and_leave_the_context(tmp_path: 
         await stage.play(session.id, words)
     before = await stage.log(session.id)
 
-    taken = await stage.engine.rewind(session.id, count=2)
+    taken = await stage.engine.rewinds.undo_turns(session.id, count=2)
     await stage.play(session.id, "Four")
 
     assert (text_of(taken.parts), taken.messages) == ("Two", 4)
@@ -46,12 +46,12 @@ async def test_rewound_turns_are_not_rewound_twice(tmp_path: Path, stages: list[
     for words in ("One", "Two"):
         await stage.play(session.id, words)
 
-    first = await stage.engine.rewind(session.id)
-    second = await stage.engine.rewind(session.id)
+    first = await stage.engine.rewinds.undo_turns(session.id)
+    second = await stage.engine.rewinds.undo_turns(session.id)
 
     assert [text_of(taken.parts) for taken in (first, second)] == ["Two", "One"]
     with pytest.raises(Invalid, match="the session has no turns"):
-        await stage.engine.rewind(session.id)
+        await stage.engine.rewinds.undo_turns(session.id)
 
 
 @pytest.mark.parametrize("count", [0, 2, 99])
@@ -62,7 +62,7 @@ async def test_no_more_turns_can_be_rewound_than_there_are(tmp_path: Path, stage
     await stage.play(session.id, "One")
 
     with pytest.raises(Invalid, match=f"^{count} turns cannot be undone: there is 1 to undo$"):
-        await stage.engine.rewind(session.id, count=count)
+        await stage.engine.rewinds.undo_turns(session.id, count=count)
 
     assert not any(isinstance(event, Rewound) for event in await stage.log(session.id))
 
@@ -75,7 +75,7 @@ async def test_nothing_is_rewound_while_a_turn_is_open(tmp_path: Path, stages: l
     await stage.hanging_tool.sleeping.wait()
 
     with pytest.raises(Busy, match="interrupt it first"):
-        await stage.engine.rewind(session.id)
+        await stage.engine.rewinds.undo_turns(session.id)
 
 
 async def test_a_compaction_that_covers_rewound_messages_is_undone_first(tmp_path: Path, stages: list[Stage]) -> None:
@@ -88,7 +88,7 @@ async def test_a_compaction_that_covers_rewound_messages_is_undone_first(tmp_pat
     compacted = Compacted(epoch=1, upto_seq=now.seq, summary="Two things were said.", how="test")
     await stage.database.write(log.append_unheld, session.id, [compacted], at=1)
 
-    await stage.engine.rewind(session.id)
+    await stage.engine.rewinds.undo_turns(session.id)
 
     assert (await stage.log(session.id))[-2:] == [CompactionUndone(epoch=0), Rewound(to_seq=5)]
     await stage.play(session.id, "Three")
@@ -106,7 +106,7 @@ async def test_input_that_joined_the_turn_is_retried_with_its_first_input(tmp_pa
     joined = UserSaid(turn_id=turn.turn_id, parts=said.parts, input_id="turn-2")
     await stage.database.write(log.append_unheld, session.id, [joined], at=1)
 
-    back = await stage.engine.plan_rewind(session.id, why="retry")
+    back = await stage.engine.rewinds.plan_turns(session.id, why="retry")
 
     assert text_of(back.parts) == "FirstFirst"
     assert isinstance(entries[0], Entry)
@@ -123,7 +123,7 @@ async def test_a_crash_leaves_the_old_reply_or_the_retried_message_and_nothing_b
     before = await stage.log(session.id)
     object.__setattr__(stage.engine.services, "database", CrashingDatabase(stage.database, 1, when))
 
-    back = await stage.engine.plan_rewind(session.id, why="retry")
+    back = await stage.engine.rewinds.plan_turns(session.id, why="retry")
     with pytest.raises(Crash):
         await stage.admit(session.id, back.parts, instead=back)
 
@@ -137,7 +137,7 @@ async def test_messages_added_meanwhile_by_others_are_not_rewound(tmp_path: Path
     stages.append(stage)
     session = await stage.session()
     await stage.play(session.id, "One")
-    back = await stage.engine.plan_rewind(session.id, why="retry")
+    back = await stage.engine.rewinds.plan_turns(session.id, why="retry")
     await stage.play(session.id, "Two")
     before = await stage.log(session.id)
 
@@ -152,7 +152,7 @@ async def test_a_title_set_meanwhile_does_not_prevent_a_rewind(tmp_path: Path, s
     stages.append(stage)
     session = await stage.session()
     await stage.play(session.id, "One")
-    back = await stage.engine.plan_rewind(session.id, why="retry")
+    back = await stage.engine.rewinds.plan_turns(session.id, why="retry")
     await stage.database.write(sessions.rename, session.id, "Numbers", at=1)
 
     async for _ in stage.say(session.id, back.parts, instead=back):

@@ -66,7 +66,7 @@ async def test_messages_that_were_rewound_after_a_turn_do_not_count(tmp_path: Pa
     stages.append(stage := await set_up(tmp_path, model="echo"))
     first, _ = await send(stage, user("one"))
     second, _ = await send(stage, user("two"), after=after(first))
-    await stage.engine.rewind(first.admission.session.id)
+    await stage.engine.rewinds.undo_turns(first.admission.session.id)
 
     third, _ = await send(stage, user("three"), after=after(first))
     fourth, _ = await send(stage, user("four"), after=after(second))

@@ -62,7 +62,7 @@ async def test_an_interrupted_turn_can_be_rewound_and_retried(tmp_path: Path, st
     stages.append(stage := await set_up(tmp_path, model="echo"))
     session_id = await left_behind(stage, draft="Half a wo")
 
-    back = await stage.engine.plan_rewind(session_id, why="retry")
+    back = await stage.engine.rewinds.plan_turns(session_id, why="retry")
     async for _ in stage.say(session_id, back.parts, instead=back):
         pass
 
