@@ -116,6 +116,18 @@ def test_every_turn_is_exported_once_the_collector_answers_and_after_a_kill(
     assert set(exported) == sessions
 
 
+def test_the_trace_of_a_sub_agent_is_linked_to_its_parents(tmp_path: Path, collector: CollectorServer) -> None:
+    with TracedServer(tmp_path / "home", collector) as server:
+        parent = chat(server, 'use tool delegate {"task": "hello"}', "tools")
+        wait_until(lambda: len(roots(collector)) >= 2, "two traces")
+
+    by_session = {attributes(span)["gen_ai.conversation.id"]: span for span in roots(collector)}
+    [child] = [span for name, span in by_session.items() if name != parent]
+    assert [(link.trace_id, link.span_id) for link in child.links] == [
+        (by_session[parent].trace_id, by_session[parent].span_id)
+    ]
+
+
 def test_a_fork_does_not_export_the_turns_of_its_parent_again(tmp_path: Path, collector: CollectorServer) -> None:
     with TracedServer(tmp_path / "home", collector) as server:
         session_id = chat(server, "one")

@@ -1,8 +1,11 @@
 """The spans of a turn follow from its events alone."""
 
+import msgspec
+
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
     Event,
+    ModelCalled,
     ModelSaid,
     Recovered,
     Titled,
@@ -96,6 +99,31 @@ def test_each_attempt_of_a_recovered_turn_is_linked_to_the_one_before() -> None:
     assert calls[1].error == "unknown"
     assert [one.name for one in root.events] == ["holdfast.recovered", "holdfast.recovered"]
     assert not root.error
+
+
+def test_calls_name_the_model_that_was_called_and_those_beside_the_conversation_count() -> None:
+    fallback = msgspec.structs.replace(REPLY, called="anthropic:claude-sonnet-5-5")
+    summary = ModelCalled(turn_id=T, purpose="summary", model="local:smollm2", usage=Usage(tokens_in=7))
+    spans = spans_of(QUESTION, summary, fallback, TurnEnded(turn_id=T, outcome="done"))
+    _, summarized, replied = spans
+
+    assert (summarized.name, summarized.attributes["holdfast.call.purpose"]) == ("chat smollm2", "summary")
+    assert replied.attributes["gen_ai.provider.name"] == "anthropic"
+    assert replied.attributes["gen_ai.request.model"] == "claude-sonnet-5-5"
+    points = histogram_points(spans)
+    local = [one for one in points if one.attributes.get("gen_ai.provider.name") == "local"]
+    assert [one.total for one in local if one.attributes.get("gen_ai.token.type") == "input"] == [7]
+
+
+def test_the_turn_of_a_sub_agent_is_linked_to_the_turn_that_delegated_it() -> None:
+    [parent, *_] = spans_of(QUESTION, REPLY, TurnEnded(turn_id=T, outcome="done"))
+    subject = TraceSubject(session_id="hf-2", model="x:y", source="delegate", delegated_by=("hf-1", T))
+    [root, *_] = turn_spans(
+        subject, [Entry(1, 1, TurnStarted(turn_id="t-9")), Entry(2, 2, TurnEnded(turn_id="t-9", outcome="done"))]
+    )
+
+    assert (root.link, root.link_trace) == (parent.span_id, parent.trace_id)
+    assert root.trace_id != parent.trace_id
 
 
 def test_a_failed_turn_has_the_error_code() -> None:

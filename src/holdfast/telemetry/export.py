@@ -16,7 +16,7 @@ from holdfast.model.event import TurnEnded, TurnStarted
 from holdfast.model.times import Clock
 from holdfast.settings import TelemetrySettings
 from holdfast.store.database import Database, Transaction
-from holdfast.store.repos import log, meta, sessions, turn_lookup, workers
+from holdfast.store.repos import delegations, log, meta, sessions, turn_lookup, workers
 from holdfast.supervisor import BackgroundTask, Completed, ignore_cycle
 from holdfast.telemetry.collector import Collector
 from holdfast.telemetry.log_records import LogRecord, log_record
@@ -156,6 +156,7 @@ class TelemetryExport:
             model=summary.model or self._default_model,
             source=summary.source,
             content=self._settings.content,
+            delegated_by=_delegated_by(tx, session_id, end.event.turn_id),
         )
         return turn_spans(subject, entries)
 
@@ -174,6 +175,12 @@ def _take(tx: Transaction, worker_id: str, *, at: int) -> ExportPosition | None:
         return None
     taken = msgspec.structs.replace(found, worker_id=worker_id)
     return taken if meta.replace(tx, KEY, text, taken.encode()) else None
+
+
+def _delegated_by(tx: Transaction, session_id: str, turn_id: str) -> tuple[str, str] | None:
+    """The session and the turn that delegated this turn, if it is the task of a sub-agent."""
+    record = delegations.get(tx, session_id)
+    return (record.parent_id, record.turn_id) if record is not None and record.task_turn == turn_id else None
 
 
 def _last_copied(tx: Transaction, session_id: str) -> int:

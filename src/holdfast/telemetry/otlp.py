@@ -70,7 +70,9 @@ def encode_logs(source: Resource, records: Sequence[LogRecord]) -> "Message":
 def _span(span: Span) -> trace_pb2.Span:
     attributes = {**span.attributes, "error.type": span.error} if span.error else span.attributes
     code = trace_pb2.Status.STATUS_CODE_ERROR if span.error else trace_pb2.Status.STATUS_CODE_UNSET
-    links = [] if span.link is None else [trace_pb2.Span.Link(trace_id=span.trace_id, span_id=span.link)]
+    links = (
+        [] if span.link is None else [trace_pb2.Span.Link(trace_id=span.link_trace or span.trace_id, span_id=span.link)]
+    )
     return trace_pb2.Span(
         trace_id=span.trace_id,
         span_id=span.span_id,

@@ -17,6 +17,7 @@ from holdfast.model.event import (
     ApprovalAsked,
     Compacted,
     CompactionFailed,
+    ModelCalled,
     ModelSaid,
     Quarantined,
     Recovered,
@@ -61,7 +62,9 @@ class Span(msgspec.Struct, kw_only=True):
     attributes: Attributes = {}
     events: list[SpanEvent] = []
     link: bytes | None = None
-    """The span of the same trace that this one repeats."""
+    """The span that this one repeats, or whose turn delegated this one."""
+    link_trace: bytes | None = None
+    """The trace of that span, if it is another one."""
     error: str = ""
     message: str = ""
 
@@ -74,6 +77,8 @@ class TraceSubject(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     content: bool = False
     """Whether attributes contain messages, arguments and results."""
+    delegated_by: tuple[str, str] | None = None
+    """The session and the turn that delegated the turn to this session."""
 
 
 def trace_id(session_id: str, turn_id: str) -> bytes:
@@ -102,6 +107,10 @@ class _TurnTrace:
         self._root = self._span("turn", f"invoke_agent {AGENT}", at, None)
         self._root.attributes |= {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": AGENT}
         self._root.attributes |= {**_model_attributes(self._model), "holdfast.session.source": subject.source}
+        if subject.delegated_by is not None:
+            parent, turn = subject.delegated_by
+            self._root.link, self._root.link_trace = span_id(parent, turn, "turn"), trace_id(parent, turn)
+            self._root.attributes["holdfast.session.delegated_by"] = parent
         self._spans = [self._root]
         self._parent = self._root
         self._tools: dict[str, Span] = {}
@@ -126,6 +135,8 @@ class _TurnTrace:
                 self._input.append({"role": "user", "parts": _content(event.parts)})
             case ModelSaid():
                 self._add_model_call(entry.seq, at, event)
+            case ModelCalled():
+                self._add_other_call(entry.seq, at, event)
             case ToolStarted():
                 self._start_tool(event, at)
             case ToolEnded():
@@ -156,7 +167,8 @@ class _TurnTrace:
             f"model {seq}", f"chat {_model_name(event.model or self._model)}", self._ready_at, self._parent
         )
         span.kind, span.end = "client", at
-        span.attributes |= {"gen_ai.operation.name": "chat", **_model_attributes(self._model), **_usage(event.usage)}
+        called = _model_attributes(event.called or self._model)
+        span.attributes |= {"gen_ai.operation.name": "chat", **called, **_usage(event.usage)}
         if event.model:
             span.attributes["gen_ai.response.model"] = _model_name(event.model)
         if event.finish:
@@ -171,6 +183,15 @@ class _TurnTrace:
         self._input = []
         self._spans.append(span)
         self._ready_at = at
+
+    def _add_other_call(self, seq: int, at: int, event: ModelCalled) -> None:
+        """Add the span of a call beside the conversation, such as one for a summary: from the event before it."""
+        model = event.model or self._model
+        span = self._span(f"model {seq}", f"chat {_model_name(model)}", self._seen_at, self._parent)
+        span.kind, span.end = "client", at
+        span.attributes |= {"gen_ai.operation.name": "chat", **_model_attributes(model), **_usage(event.usage)}
+        span.attributes["holdfast.call.purpose"] = event.purpose
+        self._spans.append(span)
 
     def _start_tool(self, event: ToolStarted, at: int) -> None:
         if (cut_off := self._tools.pop(event.call_id, None)) is not None:
