@@ -98,6 +98,21 @@ def test_the_filters_are_used_with_the_keyboard_and_survive_a_reload(page: Page,
     expect(page).to_have_url(f"{filled.url}/")
 
 
+def test_the_models_to_filter_by_are_read_only_when_the_filters_are_opened(page: Page, filled: Server) -> None:
+    """They need a scan of all sessions; the list of a large store must not wait for it."""
+    page.goto(f"{filled.url}/?channel={CHANNEL}")
+    options = page.locator("#model-filter option")
+    expect(options).to_have_text(["All models"])
+    page.locator(".more-filters summary").click()
+    expect(options.filter(has_text="scripted:model-1")).to_have_count(1)
+    page.locator("#model-filter").select_option("scripted:model-1")
+    expect(page.locator(".row .title")).to_have_text(["beta", "delta"])
+    page.reload()
+
+    expect(page.locator("#model-filter")).to_have_value("scripted:model-1")
+    expect(options.filter(has_text="scripted:model-0")).to_have_count(1)
+
+
 @pytest.mark.parametrize("query", ["since=soon", "until=2026-99-99", "cost=much", "cost=nan", "cost=inf", "sort=luck"])
 def test_a_senseless_filter_is_an_error_page(page: Page, filled: Server, query: str) -> None:
     answer = page.goto(f"{filled.url}/?{query}")

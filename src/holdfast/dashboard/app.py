@@ -77,6 +77,7 @@ LOGIN_TARGETS = re.compile(r"/(\?.*|ui/(?!login\b|logout\b).*)?")
 GET_ROUTES: list[tuple[str, Handler]] = [
     ("/", sessions.show_sessions),
     ("/ui/census", sessions.show_counts),
+    ("/ui/models", sessions.show_models),
     ("/ui/live", live.stream_updates),
     ("/ui/s/{id}", session.show_session),
     ("/ui/s/{id}/older", session.show_older),

@@ -51,9 +51,11 @@ class SessionListQuery(msgspec.Struct, frozen=True):
         return any(getattr(self, name) for name in self.__struct_fields__ if name not in UNFILTERED)
 
     @property
-    def has_more(self) -> bool:
+    def has_folded(self) -> bool:
         """Whether filters are in use that the page keeps folded."""
-        return any((self.model, self.folder, self.since, self.until, self.cost, self.sort, self.role, self.tool))
+        return any(
+            (self.source, self.model, self.folder, self.since, self.until, self.cost, self.sort, self.role, self.tool)
+        )
 
     @property
     def needs_scan(self) -> bool:

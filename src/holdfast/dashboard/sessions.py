@@ -68,6 +68,7 @@ async def show_sessions(request: Request) -> Response:
     else:
         shown = await context.database.read(_read_shown_page, query)
     part = templating.is_partial(request)
+    with_models = not part and query.has_folded  # otherwise the page requests them when the filters are opened
     name = "sessions.html" if not part else "rows.html" if query.cursor else "list.html"
     return templating.page_response(
         request,
@@ -83,10 +84,21 @@ async def show_sessions(request: Request) -> Response:
         states=STATES,
         sources=SOURCES,
         sorts=SORTS,
-        models=[] if part else await context.database.read(dashboard_queries.list_models, limit=MAX_MODELS),
+        models=await _list_models(context) if with_models else [],
         now=context.now,
         failures=await context.database.read(_read_failures, [*shown.sessions, *(one.session for one in results)]),
     )
+
+
+async def show_models(request: Request) -> Response:
+    """The options of the filter by model. They need a scan of all sessions, so the list does not wait for them."""
+    models = await _list_models(get_context(request))
+    selected = request.query_params.get("model", "")
+    return templating.fragment_response(request, "models.html", models=models, selected=selected)
+
+
+async def _list_models(context: DashboardContext) -> list[str]:
+    return await context.database.read(dashboard_queries.list_models, limit=MAX_MODELS)
 
 
 def _read_failures(tx: Transaction, listed: list[Session]) -> dict[str, str]:
