@@ -1,6 +1,9 @@
-"""A server is killed while a parent waits for three children, and another server finishes all four, each child once."""
+"""Servers are killed while a parent has children, and other servers finish all of them, each child once."""
 
 import json
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,24 +11,28 @@ import httpx
 import pytest
 
 from tests.api.serving import Server
+from tests.contract.store_urls import new_place
 from tests.crash.programs import wait_until
-from tests.sampling import SOAK
+from tests.sampling import SOAK, limit
 
 pytestmark = pytest.mark.crash
 WORK = "echo begun >> BESIDE/begun; while [ ! -e BESIDE/go ]; do sleep 0.05; done; echo counted"
-CHILD = {"steps": [{"call": [{"name": "terminal", "arguments": {"command": WORK}}]}, {"say": "I have counted."}]}
+SHORT_WORK = "echo begun >> BESIDE/begun; sleep 1"
 TASKS = ("Count to one", "Count to two", "Count to three")
+MANY, KILLS = 200, 15
 
 
-def scripts(home: Path, *, background: bool) -> None:
-    """A model that delegates three tasks, and one that does a task."""
+def scripts(home: Path, *, background: bool, tasks: Sequence[str] = TASKS, work: str = WORK) -> None:
+    """A model that delegates tasks, and one that does a task."""
     home.mkdir()
-    (home / "child.json").write_text(json.dumps(CHILD).replace("BESIDE", str(home.parent)))
+    command = work.replace("BESIDE", str(home.parent))
+    child = {"steps": [{"call": [{"name": "terminal", "arguments": {"command": command}}]}, {"say": "I have counted."}]}
+    (home / "child.json").write_text(json.dumps(child))
     model = f"scripted:{home}/child.json"
     calls = [
-        {"name": "delegate", "arguments": {"task": task, "model": model, "background": background}} for task in TASKS
+        {"name": "delegate", "arguments": {"task": task, "model": model, "background": background}} for task in tasks
     ]
-    replies = [{"say": "All three have counted."}] * (1 + background * len(TASKS))
+    replies = [{"say": "All have counted."}] * (1 + background * len(tasks))
     (home / "parent.json").write_text(json.dumps({"steps": [{"call": calls}, *replies]}))
 
 
@@ -40,7 +47,9 @@ def read(http: httpx.Client, path: str) -> Any:
 
 
 def events(http: httpx.Client, session_id: str, kind: str) -> list[dict[str, Any]]:
-    found = read(http, f"/v1/sessions/{session_id}/events?limit=1000")["events"]
+    found: list[dict[str, Any]] = []
+    while more := read(http, f"/v1/sessions/{session_id}/events?limit=1000&after={len(found)}")["events"]:
+        found += more
     return [event["body"] for event in found if event["kind"] == kind]
 
 
@@ -93,3 +102,51 @@ def delivered(http: httpx.Client, parent: str) -> list[str]:
         if text.startswith("Sub-agent") and " finished" in text:
             found.append(text.split()[1])
     return sorted(found)
+
+
+class Member(Server):
+    """One of several servers of a store, which lets a session have many children."""
+
+    def start(self) -> None:
+        path = self.home / "config.toml"
+        if "max_children" not in path.read_text():
+            path.write_text(f"{path.read_text()}max_children = {MANY}\n")  # the file ends with the section `agent`
+        super().start()
+
+
+@contextmanager
+def members(kind: str, folder: Path, count: int) -> Iterator[list[Member]]:
+    """Servers that share a store; on PostgreSQL each has a home of its own."""
+    store = "" if kind == "sqlite" else new_place(kind, folder, migrated=True)
+    homes = [folder / ("home" if kind == "sqlite" else f"home{n}") for n in range(count)]
+    scripts(homes[0], background=True, tasks=[f"Count to {n}" for n in range(MANY)], work=SHORT_WORK)
+    with ExitStack() as stack:
+        yield [stack.enter_context(Member(home, alone="parent", store=store)) for home in homes]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(limit(10))
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_promise_30_every_completion_arrives_once_while_servers_of_one_store_are_killed(
+    tmp_path: Path, kind: str
+) -> None:
+    chance = random.Random(kind)
+    with members(kind, tmp_path, 3) as servers:
+        with servers[0].http() as http:
+            parent = begin(http)
+        for number in range(KILLS):
+            wanted = MANY * number // KILLS
+            wait_until(lambda wanted=wanted: lines(tmp_path / "begun") > wanted, f"{wanted} children at work")
+            server = chance.choice(servers)
+            server.kill()
+            server.restart()
+        with servers[0].http() as http:
+            wait_until(lambda: len(delivered(http, parent)) >= MANY, "the completions", 200)
+            wait_until(lambda: read(http, f"/v1/sessions/{parent}")["state"] != "running", "the end of the parent")
+            children = read(http, f"/v1/sessions/{parent}")["children"]
+            assert len(children) == MANY
+            assert delivered(http, parent) == sorted(children), "each completion arrived exactly once"
+            for child in children:
+                assert [event["outcome"] for event in events(http, child, "turn_ended")] == ["done"]
+                assert len(events(http, child, "user_said")) == 1
+    assert lines(tmp_path / "begun") <= MANY, "no command ran twice"
