@@ -184,7 +184,7 @@ finish() {
     *":$bin:"*) command=holdfast ;;
     *)
       command=$bin/holdfast
-      echo "$bin is not in PATH. Add this line to the file that your shell reads at the start:"
+      echo "$bin is not in PATH. Add this line to the start-up file of your shell:"
       echo "  export PATH=\"$bin:\$PATH\""
       ;;
   esac

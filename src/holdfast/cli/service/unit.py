@@ -23,7 +23,7 @@ CONTROL_SECONDS = 120.0
 TEMPLATE = """{mark}
 [Unit]
 Description=Holdfast: API, dashboard, messaging platforms and schedules
-# A server that fails is restarted for ever: its sessions wait for it.
+# A server that fails is always restarted: its sessions wait for it.
 StartLimitIntervalSec=0
 
 [Service]
