@@ -1,6 +1,7 @@
 """The HTTP server of the API, the broker and the gateway, with connection limits and a graceful shutdown."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -139,7 +140,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as e:
         if listener is not None:
             listener.close()
-        raise Unavailable(f"cannot listen on {host}:{port}: {e.strerror or e}") from e
+        advice = "; stop the program that uses it, or choose another port" if e.errno == errno.EADDRINUSE else ""
+        raise Unavailable(f"cannot listen on {host}:{port}: {e.strerror or e}{advice}") from e
     listener.listen(BACKLOG)
     listener.setblocking(False)
     return listener
