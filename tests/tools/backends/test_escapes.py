@@ -291,13 +291,17 @@ async def test_temporary_files_are_not_those_of_the_machine(isolated):
     assert not [one for one in ("/tmp", "/dev/shm", "/var/tmp") if Path(one, name).exists()]
 
 
-async def test_memory_of_a_container_is_limited(new_terminal):
+async def test_memory_of_a_container_is_limited(new_terminal, tmp_path, monkeypatch):
+    users_folder = tmp_path / "project"
+    users_folder.mkdir()
+    monkeypatch.chdir(users_folder)
     container = await new_terminal("container", memory="64m")
 
     text = await attack(container, "dd if=/dev/zero of=/dev/null bs=300M count=1; echo code $?")
 
     assert "code 137" in text or "out of memory" in text, text
     assert await works(container)
+    assert not list(users_folder.iterdir()), "the engine leaves no file behind"
 
 
 async def test_devices_of_the_machine_are_absent(isolated):

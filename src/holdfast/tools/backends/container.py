@@ -111,7 +111,7 @@ class ContainerBackend:
         if current is not None and await self._is_usable(engine, current, wanted):
             return current
         container = await self._create(engine, context, arguments, wanted)
-        await engine.start(container.id)
+        await engine.start(container.id, self._home)
         return container
 
     async def _is_usable(self, engine: ContainerEngine, current: Container, wanted: str) -> bool:
@@ -136,7 +136,7 @@ class ContainerBackend:
     async def _start_again(self, engine: ContainerEngine, current: Container) -> bool:
         """Start a container that had stopped. False if it was lost, because the engine was killed while it started it."""
         try:
-            await engine.start(current.id)
+            await engine.start(current.id, self._home)
         except Unavailable as e:
             if HALF_STARTED not in str(e):
                 raise

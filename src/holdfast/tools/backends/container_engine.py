@@ -77,17 +77,24 @@ class ContainerEngine:
     def words(self, *arguments: str) -> tuple[str, ...]:
         return (*self._base, *arguments)
 
-    async def run(self, *arguments: str, data: bytes = b"", seconds: float = RUN_SECONDS) -> Completed:
-        return await run_program(self.words(*arguments), data, seconds, environment=self.environment)
+    async def run(
+        self, *arguments: str, data: bytes = b"", seconds: float = RUN_SECONDS, workdir: Path | None = None
+    ) -> Completed:
+        words = self.words(*arguments)
+        return await run_program(words, data, seconds, environment=self.environment, workdir=workdir)
 
     async def create(self, arguments: Sequence[str]) -> str:
         """Create a container, not started. Returns its id. Raises Unavailable."""
         done = await self.run("create", *arguments, seconds=CREATE_SECONDS)
         return _checked(done, "create the container").decode("ascii", "replace").split()[-1]
 
-    async def start(self, container: str) -> None:
-        """Start a container; one that runs stays as it is. Raises Unavailable."""
-        _checked(await self.run("start", container), "start the container")
+    async def start(self, container: str, workdir: Path) -> None:
+        """Start a container; one that runs stays as it is. Raises Unavailable.
+
+        Podman's monitor keeps `workdir` as its working directory, and creates a file `oom` there when the container runs
+        out of memory.
+        """
+        _checked(await self.run("start", container, workdir=workdir), "start the container")
 
     async def find(self, *containers: str) -> list[FoundContainer]:
         """Those of these containers, by id or name, that exist. Raises Unavailable if the engine does not work."""

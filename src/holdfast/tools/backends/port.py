@@ -61,7 +61,12 @@ class TerminalBackend(Protocol):
 
 
 async def run_program(
-    words: Sequence[str], data: bytes = b"", seconds: float = RUN_SECONDS, *, environment: Mapping[str, str]
+    words: Sequence[str],
+    data: bytes = b"",
+    seconds: float = RUN_SECONDS,
+    *,
+    environment: Mapping[str, str],
+    workdir: Path | None = None,
 ) -> Completed:
     """Run a program on this machine, and return its output. Its process group has ended when this returns or raises.
 
@@ -71,7 +76,9 @@ async def run_program(
     async with open_pipe() as (output, output_reader), open_pipe() as (errors, error_reader):
         try:
             with output, errors:
-                process = await start(words, output=output, errors=errors, environment=environment, stdin=PIPE)
+                process = await start(
+                    words, workdir=workdir, output=output, errors=errors, environment=environment, stdin=PIPE
+                )
         except OSError as e:
             raise Unavailable(f"{words[0]} cannot be run: {e.strerror}") from e
         try:
