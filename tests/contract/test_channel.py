@@ -122,6 +122,13 @@ def all_but(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("subject", [name for name in SUBJECTS if name not in names], indirect=True)
 
 
+MARKUP = (
+    "> rm -rf *build* _out_ __pycache__ ~~x~~ ||y|| `z` \\* a_b <!channel> <@1> & :x:\n"
+    "# [safe](https://evil.example/a_b_c) <https://evil.example|safe> ```\n- echo "
+)
+"""A command full of what some platform takes for markup."""
+
+
 def out(subject: Subject, text: str = "hello", **more: object) -> Outgoing:
     return Outgoing(**{"chat": subject.chat, "text": text, "key": "out-1-1", "reply_to": "", **more})  # type: ignore[arg-type]
 
@@ -282,6 +289,27 @@ async def test_a_message_to_an_unknown_chat_is_rejected(subject: Subject) -> Non
 
     assert isinstance(result, Rejected)
     assert await subject.heard() == []
+
+
+async def test_angle_brackets_and_ampersands_of_a_reply_are_shown(subject: Subject) -> None:
+    reply = "a Vec<String> & <!channel> <https://evil.example|a link>"
+    async with receiving(subject, Notes()) as platform:
+        assert isinstance(await platform.send(out(subject, reply)), Sent)
+
+    assert await subject.heard() == [reply]
+
+
+@pytest.mark.parametrize("has_buttons", [False, True])
+async def test_a_literal_text_is_shown_character_by_character(subject: Subject, has_buttons: bool) -> None:
+    choices = (ReplyChoice("allow", "Allow"),) if has_buttons else ()
+    async with receiving(subject, Notes()) as platform:
+        limits = platform.limits
+        left = min(limits.text, 3_900) - (limits.measure_literal or limits.measure)(MARKUP)
+        text = MARKUP + "x" * left
+        assert isinstance(await platform.send(out(subject, text, literal=True, choices=choices)), Sent)
+
+    [heard] = await subject.heard()
+    assert heard.splitlines() == text.splitlines()
 
 
 @all_but("dingtalk", "qq", "matrix", "email")  # there, yes and no are typed

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import re
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +17,8 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 ME = {"id": "999", "username": "holdfast", "discriminator": "0", "avatar": None, "bot": True, "global_name": None}
+PRIVATE = 0xE000
+"""Where escaped characters are kept while markup is removed."""
 ALICE = {"id": "1", "username": "alice", "discriminator": "0", "avatar": None, "global_name": "Alice"}
 JSON = {"content-type": "application/json"}
 Json = dict[str, Any]
@@ -177,7 +180,17 @@ class DiscordApi:
 
     @property
     def texts(self) -> list[str]:
-        return [message["content"] for message in self.sent]
+        return [displayed(message["content"]) for message in self.sent]
+
+
+def displayed(content: str) -> str:
+    """What a person reads: without markup, and with only the labels of links."""
+    hidden = re.sub(r"\\([^0-9A-Za-z\s])", lambda escaped: chr(PRIVATE + ord(escaped[1])), content)
+    hidden = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", hidden)
+    for mark in ("***", "**", "*", "__", "_", "~~", "||", "`"):
+        hidden = re.sub(f"{re.escape(mark)}(.+?){re.escape(mark)}", r"\1", hidden)
+    hidden = re.sub(r"^(> |#{1,3} |-# )", "", hidden, flags=re.MULTILINE)
+    return "".join(chr(ord(sign) - PRIVATE) if PRIVATE <= ord(sign) < PRIVATE + 128 else sign for sign in hidden)
 
 
 async def _pack(socket: web.WebSocketResponse, packer: Any, event: Json) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -57,7 +58,7 @@ class SlackApi:
                 await socket.send_str(json.dumps(self._pending[envelope_id]))
 
     async def press(self, message: Json, place: int) -> None:
-        action = message["blocks"][1]["elements"][place]
+        action = message["blocks"][-1]["elements"][place]
         body = {
             "type": "block_actions", "user": {"id": "U1", "name": "alice"}, "trigger_id": f"t{next(self._numbers)}",
             "channel": {"id": message["channel"]}, "container": {"channel_id": message["channel"], "message_ts": message["ts"]},
@@ -146,7 +147,19 @@ class SlackApi:
 
     @property
     def texts(self) -> list[str]:
-        return [message["text"] for message in self.messages]
+        return [displayed(message) for message in self.messages]
+
+
+def displayed(message: Json) -> str:
+    """What a person reads: blocks instead of the text, without markup, and with only the labels of links."""
+    if message["blocks"]:
+        sections = [block["text"] for block in message["blocks"] if block["type"] == "section"]
+        assert all(text["type"] == "plain_text" and len(text["text"]) <= 3_000 for text in sections)
+        return "".join(text["text"] for text in sections)
+    text = re.sub(r"<([^<>|]*)(?:\|([^<>]*))?>", lambda link: link[2] or link[1], message["text"])
+    if str(message.get("mrkdwn", True)).lower() in ("true", "1"):
+        text = re.sub(r"(?<!\w)([*_~`])(\S(?:.*?\S)?)\1(?!\w)", r"\2", text)
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 @asynccontextmanager

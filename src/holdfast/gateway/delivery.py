@@ -163,7 +163,10 @@ class Deliverer:
     def _parts(self, delivery: Delivery) -> list[Outgoing]:
         """Split a delivery into messages, always in the same way; buttons go with the last text."""
         message, limits = delivery.message, self._platform.limits
-        texts = split(replace_unsendable(message.text), limits.text - limits.measure(REPEAT_MARK), limits.measure)
+        literal = delivery.kind == "question"
+        measure = (limits.measure_literal if literal else None) or limits.measure
+        room = limits.text - measure(REPEAT_MARK)
+        texts = split(replace_unsendable(message.text), room, measure, code_blocks=not literal)
         parts = [
             Outgoing(
                 chat=delivery.chat,
@@ -172,6 +175,7 @@ class Deliverer:
                 reply_to=message.reply_to if number == 1 else "",
                 choices=message.choices if number == len(texts) else (),
                 about=delivery.id,
+                literal=literal,
             )
             for number, text in enumerate(texts, 1)
         ]

@@ -65,6 +65,9 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     """The delivery that shows the choices; the platform returns it with the choice."""
     file: Path | None = None
+    literal: bool = False
+    """Whether every character must be shown as it is, because somebody approves what the text says. Otherwise the platform
+    may format it as Markdown."""
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -102,6 +105,8 @@ class PlatformLimits(msgspec.Struct, frozen=True, kw_only=True):
     text: int
     """The longest text of one message, in units of `measure`."""
     measure: Callable[[str], int] = len
+    measure_literal: Callable[[str], int] | None = None
+    """The length of a literal text, where that is longer because markup in it is escaped."""
     keyed: bool = False
     """Whether it recognises a repeated message by its key."""
     edits: bool = False

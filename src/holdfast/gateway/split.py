@@ -10,11 +10,11 @@ MIN_FILL = 0.5
 """A cut is too early if it fills less than this share of the space and a less preferred cut comes later."""
 
 
-def split(text: str, limit: int, measure: Callable[[str], int] = len) -> list[str]:
+def split(text: str, limit: int, measure: Callable[[str], int] = len, *, code_blocks: bool = True) -> list[str]:
     """Split the text into pieces that fit. The same text is always split the same way.
 
-    A fenced block that is cut is closed and opened again. Otherwise the pieces add up to the text, apart from white space
-    at the cuts.
+    With `code_blocks`, a fenced block that is cut is closed and opened again. Otherwise the pieces add up to the text, apart
+    from white space at the cuts.
     """
     pieces: list[str] = []
     rest, fence = text, ""
@@ -24,10 +24,10 @@ def split(text: str, limit: int, measure: Callable[[str], int] = len) -> list[st
         if measure(rest) <= room:
             pieces.append(opening + rest)
             return [piece for piece in pieces if piece.strip()] or [text]
-        closing = "\n```" if fence or "```" in rest or "~~~" in rest else ""
+        closing = "\n```" if code_blocks and (fence or "```" in rest or "~~~" in rest) else ""
         at = _find_cut(rest, room - measure(closing), measure)
         piece, rest = rest[:at], rest[at:]
-        fence = _open_fence(opening + piece)
+        fence = _open_fence(opening + piece) if code_blocks else ""
         rest = rest.lstrip("\n") if fence else rest.lstrip()
         body = (opening + piece).rstrip()
         pieces.append(f"{body}\n{fence[:3]}" if fence else body)

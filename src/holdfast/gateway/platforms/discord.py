@@ -7,6 +7,7 @@ the messages, and after a reconnect the later messages are read from the channel
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,6 +50,8 @@ PAGE_SIZE = 100
 MAX_CHANNELS = 500
 """Channels whose newest message is remembered."""
 NONCE_LENGTH = 25
+MARKUP = re.compile(r"[\\*_~|`>#\-+\[\]()<:@]")
+"""Characters that can begin or end markup, a link or a mention. A backslash before any of them shows it as it is."""
 Json = dict[str, Any]
 
 
@@ -105,7 +108,13 @@ class Discord:
         self._me = str(me)
         self._newest: dict[str, tuple[int, str]] = {}
         """The newest message of each channel, and the guild of the channel, if any."""
-        self.limits = PlatformLimits(text=2000, keyed=True, edits=True, typing_seconds=8.0)
+        self.limits = PlatformLimits(
+            text=2000,
+            measure_literal=lambda text: len(_escape(text)),
+            keyed=True,
+            edits=True,
+            typing_seconds=8.0,
+        )
 
     async def receive(self, intake: InboundPort, position: str) -> None:
         known = json.loads(position or "{}").items()
@@ -182,7 +191,7 @@ class Discord:
         if message.file is not None:
             more["file"] = discord.File(message.file)
         try:
-            sent = await channel.send(message.text, **more)
+            sent = await channel.send(_escape(message.text) if message.literal else message.text, **more)
         except (discord.DiscordException, *NETWORK) as e:
             return _delivery_result(e)
         return Sent(str(sent.id))
@@ -205,6 +214,10 @@ class Discord:
 
     async def fetch(self, attachment: Attachment, target: Path, max_bytes: int) -> None:
         await self._files.save(attachment.ref, target, max_bytes)
+
+
+def _escape(text: str) -> str:
+    return MARKUP.sub(r"\\\g<0>", text)
 
 
 def _parse_message(message: Json, me: str) -> Incoming:

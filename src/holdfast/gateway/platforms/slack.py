@@ -36,6 +36,8 @@ from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.model.times import Clock
 
 NETWORK = (aiohttp.ClientError, TimeoutError, OSError)
+SECTION_LENGTH = 2_900
+"""Characters of a text block: Slack allows 3,000."""
 USER_SUBTYPES = ("", "file_share", "thread_broadcast", "me_message")
 """Subtypes of messages written by people."""
 SERVER_ERRORS = ("internal_error", "fatal_error", "request_timeout")
@@ -99,9 +101,9 @@ class Slack:
                 return Sent(message.key)
             response = await self._client.chat_postMessage(
                 channel=channel,
-                text=message.text,
+                text=_escape(message.text),
                 thread_ts=thread or None,
-                mrkdwn=True,
+                mrkdwn=not message.literal,
                 unfurl_links=False,
                 blocks=_make_blocks(message) if message.choices else None,
             )
@@ -115,7 +117,7 @@ class Slack:
 
     async def edit(self, chat: str, remote: str, text: str) -> DeliveryResult:
         try:
-            await self._client.chat_update(channel=chat.partition(":")[0], ts=remote, text=text)
+            await self._client.chat_update(channel=chat.partition(":")[0], ts=remote, text=_escape(text))
         except SlackApiError as e:
             return _delivery_result(e)
         except (SlackClientError, *NETWORK) as e:
@@ -168,6 +170,11 @@ def _ignore_reason(event: Json, me: str) -> str:
     return "" if subtype in USER_SUBTYPES else f"message of subtype {subtype}"
 
 
+def _escape(text: str) -> str:
+    """Slack reads `<…>` as a link, a mention or a command for everybody in the channel."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def _unescape(text: str) -> str:
     """Undo the escaping of `<`, `>` and `&`."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
@@ -190,7 +197,7 @@ def _parse_button(body: Json) -> Incoming:
 
 
 def _make_blocks(message: Outgoing) -> list[Json]:
-    """A text with buttons below it."""
+    """The whole text, unformatted, with buttons below it."""
     buttons = [
         {
             "type": "button",
@@ -200,8 +207,9 @@ def _make_blocks(message: Outgoing) -> list[Json]:
         }
         for choice in message.choices
     ]
-    section = {"type": "section", "text": {"type": "plain_text", "text": message.text[:2900]}}
-    return [section, {"type": "actions", "elements": buttons}]
+    pieces = [message.text[start : start + SECTION_LENGTH] for start in range(0, len(message.text), SECTION_LENGTH)]
+    sections = [{"type": "section", "text": {"type": "plain_text", "text": piece, "emoji": False}} for piece in pieces]
+    return [*sections, {"type": "actions", "elements": buttons}]
 
 
 def _delivery_result(error: SlackApiError) -> DeliveryResult:

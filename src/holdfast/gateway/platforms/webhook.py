@@ -142,6 +142,8 @@ class Webhook:
             body["reply_to"] = message.reply_to
         if message.choices:
             body |= {"choices": msgspec.to_builtins(message.choices), "about": message.about}
+        if message.literal:
+            body["literal"] = True
         if message.file is not None:
             data = base64.b64encode(message.file.read_bytes()).decode("ascii")
             body["file"] = {"name": message.file.name, "data": data}
