@@ -46,6 +46,21 @@ async def test_the_request_shows_what_would_run_and_allows_it_once(home: Path, f
     assert outcome(editor, session) == "ok"
 
 
+async def test_a_command_cannot_leave_the_code_block_of_its_request(home: Path, folder: Path) -> None:
+    risky(folder)
+    command = "rm -rf build\n```\n**harmless** <!-- \n````\n-->"
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        turn = asyncio.create_task(editor.say(session, f"use tool terminal {json.dumps({'command': command})}"))
+        question = await editor.asked.get()
+        question.answer.set_result("reject")
+        await turn
+
+    fence, *shown, last = question.call.content[0].content.text.splitlines()
+    assert fence == last == "`" * 5
+    assert "  ```" in shown and "  ````" in shown
+
+
 async def test_the_question_of_a_sub_agent_is_asked_in_the_editor_of_its_parent(home: Path, folder: Path) -> None:
     build = risky(folder)
     async with editing(home, choose=lambda question: "allow") as editor:

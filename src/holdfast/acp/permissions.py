@@ -7,6 +7,7 @@ from acp.schema import PermissionOption, RequestPermissionResponse, ToolCallUpda
 from holdfast.acp import tool_calls
 from holdfast.model.answer import Answer
 from holdfast.model.approval import Proposal, describe, rule_kinds
+from holdfast.model.text import fenced
 
 OPTIONS: dict[str, tuple[str, str, Answer]] = {
     "allow": ("Allow once", "allow_once", Answer(allowed=True)),
@@ -35,7 +36,7 @@ def describe_call(asked: PermissionQuestion) -> ToolCallUpdate:
         tool_call_id=tool_calls.call_id(asked.turn_id, asked.call_id),
         title=asked.question.splitlines()[0] if asked.question else asked.proposal.tool,
         status="pending",
-        content=[helpers.tool_content(helpers.text_block(f"```\n{shown}\n```"))],
+        content=[helpers.tool_content(helpers.text_block(fenced(shown)))],
     )
 
 

@@ -1,7 +1,6 @@
 """Renders a session as Markdown, for people. `pages/document.py` renders it as HTML."""
 
 import json
-import re
 from collections.abc import Sequence
 
 from holdfast.model.entry import Entry
@@ -9,6 +8,7 @@ from holdfast.model.event import Compacted, Ended, Forked
 from holdfast.model.message import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from holdfast.model.sanitize import one_line, visible
 from holdfast.model.session import Session, as_message
+from holdfast.model.text import fenced
 from holdfast.model.times import moment
 
 NAMES = {"user": "You", "assistant": "Model", "tool": "Tool"}
@@ -39,19 +39,12 @@ def _markdown_parts(parts: Sequence[Part]) -> list[str]:
             case Reasoning():
                 pieces += [*(f"> {line}" for line in part.text.splitlines()), ""] if part.text else []
             case ToolCall():
-                pieces += [f"Calls `{part.name}`:", "", _fenced(_arguments(part), "json"), ""]
+                pieces += [f"Calls `{part.name}`:", "", fenced(_arguments(part), "json"), ""]
             case ToolResult():
-                pieces += [f"Result ({part.outcome}):", "", _fenced(_texts(part), ""), ""]
+                pieces += [f"Result ({part.outcome}):", "", fenced(_texts(part)), ""]
             case Image() | File():
                 pieces += [f"[{_reference(part)}]", ""]
     return pieces
-
-
-def _fenced(text: str, language: str) -> str:
-    """A code block whose fence is longer than any in the text."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _facts(session: Session) -> list[tuple[str, str]]:
