@@ -102,5 +102,5 @@ async def test_connections_are_refused_before_descriptors_run_out() -> None:
 
 async def test_an_address_in_use_is_unavailable() -> None:
     async with serving() as port:
-        with pytest.raises(Unavailable, match="cannot listen on .* choose another port"):
+        with pytest.raises(Unavailable, match=r"cannot listen on .* choose another port"):
             await webhook_server.serve(("127.0.0.1", port), echo)
