@@ -7,7 +7,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from holdfast.model.event import ModelSaid, Rewound, SessionOpened, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.event import MessageRemoved, ModelSaid, Rewound, SessionOpened, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.message import Image, Text
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
@@ -166,6 +166,33 @@ def test_what_was_undone_is_not_shared_even_if_that_was_later(server: Server, vi
         text = visitor.get(one).text
         assert "kept words" in text and "a slip of the tongue" not in text
     assert visitor.get(f"{later}/image/{shown.seq}/0").status_code == 404
+
+
+def test_an_undone_first_message_is_not_the_title_of_a_link(server: Server, visitor: httpx.Client) -> None:
+    with server.http() as http:
+        name = session(ask(http, "a password by mistake"))
+    before = make_share(server, name)
+    assert "<h1><bdi>a password by mistake</bdi></h1>" in visitor.get(before).text
+    stock(server.home, lambda tx: log.append_unheld(tx, name, [Rewound(to_seq=1, why="undo")], at=now()))
+    after = make_share(server, name)
+
+    for one in (before, after):
+        text = visitor.get(one).text
+        assert "<h1><bdi>Shared session</bdi></h1>" in text and "password" not in text
+
+
+def test_a_message_that_a_client_removed_is_not_shared(server: Server, visitor: httpx.Client) -> None:
+    with server.http() as http:
+        name = session(ask(http, "kept words"))
+        ask(http, "removed words", headers={"x-session-id": name})
+        events = http.get(f"/v1/sessions/{name}/events").json()["events"]
+    path = make_share(server, name)
+    said = [event["seq"] for event in events if event["kind"] == "user_said"]
+    stock(server.home, lambda tx: log.append_unheld(tx, name, [MessageRemoved(seq=said[-1])], at=now()))
+
+    text = visitor.get(path).text
+    shown = re.findall(r'data-seq="(\d+)"', text)
+    assert str(said[0]) in shown and str(said[-1]) not in shown
 
 
 def test_an_exported_file_opens_without_a_server(

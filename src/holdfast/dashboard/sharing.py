@@ -49,10 +49,10 @@ async def show_shared(request: Request) -> Response:
     number = parse_decimal(request.query_params.get("page", "1"))
     if not number:
         raise NotFound("there is no such page")
-    share, entries, undone = await context.database.read(_read_shared, token, number, context.now)
+    share, title, entries, undone = await context.database.read(_read_shared, token, number, context.now)
     path = f"/share/{token}"
     page = SharedPage(
-        title=share.title,
+        title=title,
         shared_at=share.created_at,
         expires_at=share.expires_at,
         items=_make_items(entries, undone),
@@ -72,13 +72,14 @@ def _make_items(entries: list[Entry], undone: list[range]) -> list[PageItem]:
     return [one for one in transcript.items.values() if not any(one.seq in seqs for seqs in undone)]
 
 
-def _read_shared(tx: Transaction, token: str, number: int, at: int) -> tuple[Share, list[Entry], list[range]]:
+def _read_shared(tx: Transaction, token: str, number: int, at: int) -> tuple[Share, str, list[Entry], list[range]]:
     share = shares.find(tx, token, at=at)
     first = (number - 1) * PAGE_EVENTS + 1
     if first > share.upto_seq:
         raise NotFound("there is no such page")
     entries = log.read(tx, share.session_id, first=first, last=min(share.upto_seq, first + PAGE_EVENTS - 1))
-    return share, entries, shares.list_undone(tx, share.session_id, after=first)
+    title = sharing.shown_title(tx, share)
+    return share, title, entries, shares.list_undone(tx, share.session_id, after=first)
 
 
 async def send_shared_image(request: Request) -> Response:

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.model.entry import decode
 from holdfast.model.errors import Conflict, NotFound
-from holdfast.model.event import Rewound
+from holdfast.model.event import MessageRemoved, Rewound
 from holdfast.store import id_prefix
 from holdfast.store.database import Row, Transaction
 
@@ -84,8 +84,12 @@ def revoke_all(tx: Transaction, session_id: str, *, by: str, at: int) -> int:
 
 
 def list_undone(tx: Transaction, session_id: str, *, after: int) -> list[range]:
-    """The numbers of events that rewinds have undone, also since the session was shared; only rewinds after an event."""
+    """The numbers of events that were undone or removed, also since the session was shared; only if that was after an event."""
     found = []
+    for (body,) in tx.all("shares.list_removals", session=session_id, after=after):
+        removed = decode("message_removed", cast("str", body))
+        assert isinstance(removed, MessageRemoved), "the query selects this kind"
+        found.append(range(removed.seq, removed.seq + 1))
     for seq, kind, body in tx.all("shares.list_rewinds", session=session_id, after=after):
         event = decode(cast("str", kind), cast("str", body))
         assert isinstance(event, Rewound), "the query selects this kind"

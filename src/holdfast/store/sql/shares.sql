@@ -33,3 +33,7 @@ RETURNING id;
 SELECT seq, kind, body FROM event
 WHERE session_id = :session AND seq > :after AND kind IN ('plan_changed', 'rewound') AND kind = 'rewound'
 ORDER BY seq;
+
+-- name: list_removals
+-- The messages of a session that a client removed after an event, also after the session was shared.
+SELECT body FROM event WHERE session_id = :session AND seq > :after AND kind = 'message_removed' ORDER BY seq;
