@@ -114,6 +114,33 @@ async def test_commands_are_listed_and_run(home: Path, folder: Path) -> None:
     assert editor.text(session).endswith("You said: Hello")
 
 
+async def test_own_commands_and_skills_are_listed_and_run(home: Path, folder: Path) -> None:
+    (home / "commands").mkdir()
+    (home / "commands" / "review.md").write_text("---\nargument-hint: FILE\n---\nReview $ARGUMENTS.")
+    skill = folder / ".agents" / "skills" / "deploy"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: deploy\ndescription: Deploys it\n---\nRun it.")
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        await editor.say(session, "/review a.py")
+        [listed] = [u for _, u in editor.updates if u["sessionUpdate"] == "available_commands_update"]
+
+    found = {command["name"]: command for command in listed["availableCommands"]}
+    assert found["review"]["input"] == {"hint": "FILE"}
+    assert found["deploy"]["description"] == "Deploys it"
+    assert "You said: Review a.py." in editor.text(session)
+
+
+async def test_a_change_of_the_model_is_shown_in_the_menu(home: Path, folder: Path) -> None:
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        await editor.say(session, "/model scripted:echo")
+        await editor.say(session, "Hello")
+        changes = [u["configOptions"][0] for _, u in editor.updates if u["sessionUpdate"] == "config_option_update"]
+
+    assert [option["currentValue"] for option in changes] == ["scripted:echo"]
+
+
 async def test_the_model_is_chosen_from_a_menu(home: Path, folder: Path) -> None:
     async with editing(home) as editor:
         response = await editor.connection.new_session(cwd=str(folder), mcp_servers=[])

@@ -34,6 +34,7 @@ class TestContext:
         self.source = "chat"
         self.session_id: str | None = None
         self.busy: Mode = "queue"
+        self.has_list = False
         self.user = ""
         self.memory_owner = LOCAL_OWNER
         self.shown: list[str] = []

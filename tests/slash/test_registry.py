@@ -127,7 +127,9 @@ async def test_plain_text_is_not_a_command(context: TestContext) -> None:
 
 async def test_help_names_every_command_and_explains_one(context: TestContext) -> None:
     await run(context, "/help")
-    assert [line.split()[0] for line in context.last.splitlines()] == [f"/{command.name}" for command in COMMANDS]
+    lines = context.last.partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in lines] == [f"/{command.name}" for command in COMMANDS]
+    assert max(map(len, lines)) <= 125
 
     await run(context, "/help /branch")
     assert context.last.startswith("/fork [SEQ] (also /branch): ")

@@ -6,9 +6,8 @@ an editor, or this process, can be killed at any point: `session/load` shows the
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from acp import PROTOCOL_VERSION, helpers
 from acp.exceptions import RequestError
@@ -43,8 +42,9 @@ from holdfast.acp.commands import EditorCommandContext
 from holdfast.acp.content import Block, to_parts
 from holdfast.acp.editor_files import EditorBuffers
 from holdfast.acp.editor_session import EditorSession
-from holdfast.acp.editor_tools import EditorTools, parse_servers
+from holdfast.acp.editor_tools import parse_servers
 from holdfast.acp.errors import translated
+from holdfast.acp.services import EditorServices
 from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
@@ -55,35 +55,14 @@ from holdfast.model.mode import LOCAL_USER, parse_mode
 from holdfast.model.session import Session
 from holdfast.model.times import iso
 from holdfast.providers import registry as providers
-from holdfast.settings import Settings
 from holdfast.slash import registry as slash
 from holdfast.store.database import Transaction
 from holdfast.store.repos import sessions
 from holdfast.tasks import running, wait_for_first
 
-if TYPE_CHECKING:
-    from holdfast.store.search.index import SearchIndex
-
 logger = logging.getLogger(__name__)
 SOURCE: Source = "chat"
 """A person talks to the agent, as in the terminal."""
-
-
-class EditorServices:
-    """What the agent needs of the process besides the engine."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        tools: EditorTools,
-        open_index: Callable[[], Awaitable["SearchIndex"]],
-        window: Callable[[str], int],
-    ) -> None:
-        self.settings = settings
-        self.tools = tools
-        self.open_index = open_index
-        self.window = window
-        """The size of a model's context."""
 
 
 class EditorAgent:
@@ -288,8 +267,7 @@ class EditorAgent:
         async with self._opening:
             if (old := self._sessions.pop(name, None)) is not None:
                 await old.close()
-            workdir, model = await self._engine.services.database.read(_workdir_and_model, session_id)
-            window = self._services.window(model)
+            workdir = await self._engine.services.database.read(_workdir, session_id)
             buffers = EditorBuffers(
                 self._client,
                 name,
@@ -297,7 +275,7 @@ class EditorAgent:
                 can_write=bool(files and files.write_text_file),
             )
             await self._services.tools.open(session_id, servers, buffers)
-            opened = EditorSession(self._engine, self._client, name, session_id, workdir, window)
+            opened = EditorSession(self._engine, self._services, self._client, name, session_id, workdir)
             await opened.open(replay=replay)
             self._sessions[name] = opened
             return opened
@@ -330,6 +308,5 @@ def _check_workdir(cwd: str) -> Path:
     return path
 
 
-def _workdir_and_model(tx: Transaction, session_id: str) -> tuple[Path, str]:
-    workdir = session_listing.recorded_workdir(tx, session_id)
-    return Path(workdir or "/"), sessions.get(tx, session_id).summary.model
+def _workdir(tx: Transaction, session_id: str) -> Path:
+    return Path(session_listing.recorded_workdir(tx, session_id) or "/")

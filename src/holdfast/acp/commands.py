@@ -20,6 +20,7 @@ from holdfast.providers import registry as providers
 from holdfast.settings import Settings
 from holdfast.slash import registry
 from holdfast.slash.context import CommandChoice, Preview, RunningProcess
+from holdfast.slash.registry import OwnCommand, SlashCommand
 from holdfast.store.repos import sessions
 from holdfast.store.repos.input_queue import Mode
 
@@ -31,12 +32,13 @@ WITHHELD = {"new", "undo-reset", "resume", "fork", "takeover", "quit", "busy", "
 Say = Callable[[tuple[Content, ...], Rewind | None, GoalSet | None], Awaitable[None]]
 
 
-def available() -> list[AvailableCommand]:
-    """The commands that an editor offers."""
+def available(home: Path, workdir: Path) -> list[AvailableCommand]:
+    """The commands that an editor offers, the user's own and the skills among them."""
+    built_in = [command for command in registry.COMMANDS if command.name not in WITHHELD]
+    offered: list[SlashCommand | OwnCommand] = [*built_in, *registry.list_own(home, workdir)]
     return [
         AvailableCommand(name=command.name, description=command.help, input=_input(command.usage))
-        for command in registry.COMMANDS
-        if command.name not in WITHHELD
+        for command in offered
     ]
 
 
@@ -64,6 +66,7 @@ class EditorCommandContext:
         self.user: str = ""
         self.memory_owner: str = LOCAL_OWNER
         self.busy: Mode = "queue"
+        self.has_list: bool = False
         self.shown: list[str] = []
         self._id = session_id
         self._say = say

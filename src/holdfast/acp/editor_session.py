@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from acp.exceptions import RequestError
-from acp.schema import AvailableCommandsUpdate, StopReason
+from acp.schema import AvailableCommandsUpdate, ConfigOptionUpdate, StopReason
 
-from holdfast.acp import commands, permissions
+from holdfast.acp import commands, config_options, permissions
 from holdfast.acp.permissions import PermissionQuestion
+from holdfast.acp.services import EditorServices
 from holdfast.acp.updates import UpdateRenderer, show_plan
 from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
@@ -26,6 +27,7 @@ from holdfast.model.event import (
     ApprovalAnswered,
     GoalSet,
     InputDropped,
+    ModelChanged,
     ModelSaid,
     Quarantined,
     TurnEnded,
@@ -47,13 +49,16 @@ Outcome = TurnEnded | InputDropped | Quarantined
 class EditorSession:
     """`name` is the id under which the editor knows the session."""
 
-    def __init__(self, engine: Engine, client: Any, name: str, session_id: str, workdir: Path, window: int) -> None:
+    def __init__(
+        self, engine: Engine, services: EditorServices, client: Any, name: str, session_id: str, workdir: Path
+    ) -> None:
         self.session_id = session_id
         self.workdir = workdir
         self._engine = engine
+        self._services = services
         self._client = client
         self._name = name
-        self._renderer = UpdateRenderer(workdir, window)
+        self._renderer = UpdateRenderer(workdir)
         self._admission = asyncio.Lock()
         """Held while a prompt is admitted: its first event is shown only when it is known to be ours."""
         self._turns: dict[str, asyncio.Future[Outcome]] = {}
@@ -73,6 +78,7 @@ class EditorSession:
         await self._close_left_turn()
         session, entries = await self._engine.read(self.session_id)
         self._seen, self._open_turn = session.seq, session.summary.open_turn
+        self._renderer.window = self._services.window(session.summary.model)
         if replay:
             for entry in standing(entries):
                 for update in self._renderer.entry(entry):
@@ -82,10 +88,8 @@ class EditorSession:
 
     async def start(self) -> None:
         """Follow the session. Called once the editor knows its id."""
-        update = AvailableCommandsUpdate(
-            session_update="available_commands_update", available_commands=commands.available()
-        )
-        await self.send(update)
+        offered = await asyncio.to_thread(commands.available, self._services.settings.home, self.workdir)
+        await self.send(AvailableCommandsUpdate(session_update="available_commands_update", available_commands=offered))
         self._tasks.start(self._follow(), f"acp {self.session_id}")
         self._tasks.start(self._follow_questions(), f"acp questions {self.session_id}")
 
@@ -137,7 +141,15 @@ class EditorSession:
                 is_ours = isinstance(item.event, UserSaid) and self._is_ours(item.event)
                 for update in self._renderer.entry(item, echo=not is_ours):
                     await self.send(update)
+                if isinstance(item.event, ModelChanged):
+                    await self._show_model(item.event.model)
                 self._note(item)
+
+    async def _show_model(self, model: str) -> None:
+        """Show the model in the editor's menu, whoever changed it."""
+        self._renderer.window = self._services.window(model)
+        offered = config_options.describe_options(model, self._services.settings)
+        await self.send(ConfigOptionUpdate(session_update="config_option_update", config_options=list(offered)))
 
     def _is_ours(self, said: UserSaid) -> bool:
         return said.turn_id in self._turns or said.input_id in self._turns

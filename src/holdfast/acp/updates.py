@@ -43,11 +43,12 @@ Update = Any
 
 
 class UpdateRenderer:
-    """Follows one session. `window` is the size of the model's context."""
+    """Follows one session."""
 
-    def __init__(self, workdir: Path, window: int) -> None:
+    def __init__(self, workdir: Path) -> None:
+        self.window = 0
+        """The size of the model's context."""
         self._workdir = workdir
-        self._window = window
         self._streamed = ""
         self._has_thoughts = False
         self._calls: dict[str, ToolCall] = {}
@@ -113,7 +114,7 @@ class UpdateRenderer:
                 yield tool_calls.start(event.turn_id, part, self._workdir)
         used = event.usage.tokens_in + event.usage.tokens_out
         if used:
-            yield UsageUpdate(session_update="usage_update", used=used, size=max(self._window, used))
+            yield UsageUpdate(session_update="usage_update", used=used, size=max(self.window, used))
 
     def _rest(self, text: str) -> Iterator[Update]:
         """What was not streamed of a text."""

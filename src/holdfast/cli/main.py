@@ -78,7 +78,14 @@ class RootGroup(LazyGroup):
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, home: Path | None) -> object:
-    """An AI agent whose sessions survive kill -9, power loss and full disks."""
+    """An AI agent whose sessions survive kill -9, power loss and full disks.
+
+    \b
+    holdfast               open a chat
+    holdfast "PROMPT"      open a chat and send PROMPT
+    holdfast --continue    resume the last chat in this directory
+    holdfast -p "PROMPT"   run one turn and print the reply
+    """
     ctx.obj = CliContext(home, owns_process=ctx.obj is not None)
     if ctx.invoked_subcommand is None:
         from holdfast.cli.chat.command import chat

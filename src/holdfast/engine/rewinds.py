@@ -124,11 +124,12 @@ class Rewinds:
         assert self._files is not None or not plan.steps, "only a file port plans steps"
         lines = []
         for step in plan.steps:
-            if self._files is not None and (step.acts or step.action == "conflict"):
-                mark = (
-                    f"! {step.path}: {step.reason}; not restored unless forced\n" if step.action == "conflict" else ""
-                )
-                lines.append(mark + self._files.diff(step.path, step.now, step.target).rstrip("\n"))
+            if self._files is not None and step.acts:
+                lines.append(self._files.diff(step.path, step.now, step.target).rstrip("\n"))
+            elif self._files is not None and step.action == "conflict":
+                _, _, forced = self._files.diff(step.path, step.now, step.target).partition("\n")
+                lines.append(f"! {step.path}: {step.reason}; not restored unless forced")
+                lines += ["This would change if it were forced:", forced.rstrip("\n")] if forced else []
             else:
                 lines.append(f"{'= ' if step.action == 'keep' else '! '}{step.path}: {step.reason}")
         return "\n".join(lines)

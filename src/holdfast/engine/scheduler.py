@@ -228,12 +228,15 @@ class Scheduler:
     async def drain(self, seconds: float, *, handing_over: bool = False) -> None:
         """Accept no work; give the current steps some time to finish, then leave their turns to the next worker.
 
-        With `handing_over` another worker continues them, and watchers here go on watching.
+        A turn that only waits for the answer of a person is left at once. With `handing_over` another worker continues
+        them, and watchers here go on watching.
         """
         self._leaving = True
         self._handing_over = handing_over
-        for active in self.sessions.active.values():
+        for session_id, active in self.sessions.active.items():
             active.pause.set()
+            if active.only_waits and session_id in self._tasks:
+                self._tasks[session_id].cancel()
         tasks = list(self._all)
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)

@@ -57,6 +57,7 @@ class ChannelCommandContext:
         self.user: str = ""
         self.memory_owner: str = ""
         self.busy: Mode = settings.agent.busy
+        self.has_list: bool = False
         self.replies: list[str] = []
         self._channel = channel
         self._owner = owner

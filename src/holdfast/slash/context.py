@@ -55,6 +55,8 @@ class CommandContext(Protocol):
     """Whose remembered facts the user may see and change; empty for nobody's."""
     busy: Mode
     """What happens to a message that arrives during a turn."""
+    has_list: bool
+    """Whether `choose` lets the user select in a list of any length."""
 
     def show(self, text: str) -> None:
         """Show lines to the user. They are not part of the session."""

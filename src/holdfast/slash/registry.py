@@ -3,9 +3,11 @@
 import difflib
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 
 import msgspec
 
+from holdfast.instructions.skills import find_skills
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.message import Text
 from holdfast.slash import (
@@ -30,6 +32,10 @@ Handler = Callable[[CommandContext, str], Awaitable[None]]
 TYPED = re.compile(r"/([A-Za-z?][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
 """A command: a slash and a word. A path has more slashes and is plain text."""
 NEAREST = 3
+NAME_COLUMN = 24
+"""Columns for a command in the list; arguments that do not fit are left out."""
+HELP_CHARS = 100
+"""Characters of a description in the list: those of skills can be long."""
 IGNORES_ARGUMENTS = ("stop",)
 """Commands that work whatever is typed after them."""
 
@@ -47,21 +53,44 @@ class SlashCommand(msgspec.Struct, frozen=True):
 
 async def _help(context: CommandContext, rest: str) -> None:
     """List the commands, or explain one."""
-    own = custom.load(context.settings.home, context.workdir)
-    if rest:
-        name = rest.lstrip("/").lower()
-        if name not in BY_NAME and name in own:
-            context.show(f"{f'/{name} {own[name].usage}'.strip()}: {own[name].help}")
-            return
-        command = find(name, own)
-        also = f" (also {', '.join('/' + alias for alias in command.aliases)})" if command.aliases else ""
-        context.show(f"{f'/{command.name} {command.usage}'.strip()}{also}: {command.help}")
+    own = {one.name: one for one in list_own(context.settings.home, context.workdir)}
+    if not rest:
+        listed: list[SlashCommand | OwnCommand] = [*COMMANDS, *own.values()]
+        lines = [f"{_listed(one.name, one.usage):<{NAME_COLUMN}} {_short(one.help)}" for one in listed]
+        context.show("\n".join([*lines, "", "/help COMMAND shows all arguments of a command."]))
         return
-    width = max(len(f"{command.name} {command.usage}") for command in COMMANDS) + 2
-    lines = [f"/{f'{command.name} {command.usage}':<{width}} {command.help}" for command in COMMANDS]
-    mine = [command for name, command in own.items() if name not in BY_NAME]
-    lines += [f"/{f'{command.name} {command.usage}':<{width}} {command.help}" for command in mine]
-    context.show("\n".join(lines))
+    name = rest.lstrip("/").lower()
+    command = own[name] if name in own else find(name, own)
+    aliases = command.aliases if isinstance(command, SlashCommand) else ()
+    also = f" (also {', '.join('/' + alias for alias in aliases)})" if aliases else ""
+    context.show(f"{f'/{command.name} {command.usage}'.strip()}{also}: {command.help}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= HELP_CHARS or text.startswith("!") else f"{text[: HELP_CHARS - 1]}…"
+
+
+def _listed(name: str, usage: str) -> str:
+    """The command as it stands in the list."""
+    whole = f"/{name} {usage}".rstrip()
+    return whole if len(whole) < NAME_COLUMN else f"/{name} …"
+
+
+class OwnCommand(msgspec.Struct, frozen=True):
+    """A command that the user, the directory or a skill adds."""
+
+    name: str
+    help: str
+    usage: str = ""
+
+
+def list_own(home: Path, workdir: Path) -> list[OwnCommand]:
+    """The user's own commands and the skills, without those that another command hides. Blocks on the file system."""
+    own = custom.load(home, workdir)
+    found = [OwnCommand(name, command.help, command.usage) for name, command in own.items()]
+    usable = (skill for skill in find_skills(workdir, home) if not skill.refused and skill.name not in own)
+    found += [OwnCommand(skill.name, skill.description, "[TASK]") for skill in usable]
+    return [command for command in found if command.name not in BY_NAME]
 
 
 COMMANDS = (

@@ -11,6 +11,7 @@ from holdfast.model.mode import LOCAL_USER
 from holdfast.model.text import counted
 from holdfast.slash.context import CommandChoice, CommandContext, require_session
 from holdfast.slash.format import parse_number
+from holdfast.slash.rewind_points import list_points
 
 WHAT = {
     "both": "both: take back the conversation and restore the files",
@@ -30,9 +31,15 @@ class RewindWords(msgspec.Struct, frozen=True):
 
 
 async def rewind(context: CommandContext, rest: str) -> None:
-    """Show what would change, ask, and go back."""
-    given, session_id = parse_words(rest), require_session(context)
-    rewinds = context.engine.rewinds
+    """Ask for the message, show what would change, ask what to take back, and go back."""
+    session_id, rewinds = require_session(context), context.engine.rewinds
+    if not rest and context.has_list:
+        point = await _choose_point(context, session_id)
+        if point is None:
+            context.show("Nothing was changed.")
+            return
+        rest = point
+    given = parse_words(rest)
     if given.undo:
         plan = await rewinds.plan_undo(session_id, force=given.force)
     else:
@@ -49,6 +56,23 @@ async def rewind(context: CommandContext, rest: str) -> None:
     if plan.conversation is not None:
         context.prefill_input(text_of(plan.conversation.parts))
     context.show(describe_result(result))
+
+
+async def _choose_point(context: CommandContext, session_id: str) -> str | None:
+    """The message to go back before, as an argument of the command; empty for the only one."""
+    await context.require_idle()
+    services = context.engine.services
+    points = await services.database.read(list_points, session_id, services.clock.now())
+    if len(points) < 2:
+        return ""
+
+    async def describe(point: str) -> str:
+        plan = await context.engine.rewinds.plan(session_id, message=parse_words(point).message)
+        assert plan.conversation is not None, "conversations are part of the plan"
+        taken = f"{counted(plan.conversation.messages, 'message')} would be taken back"
+        return "\n".join(filter(None, [taken, context.engine.rewinds.preview(plan)]))
+
+    return await context.choose("Go back before which message?", points, describe)
 
 
 async def _ask(context: CommandContext, plan: RewindPlan, preview: str, *, undo: bool) -> str | None:
@@ -87,8 +111,8 @@ def parse_words(rest: str) -> RewindWords:
     return given
 
 
-def describe_result(result: RewindResult) -> str:
-    """What was done, in lines."""
+def describe_result(result: RewindResult, undo: str = "/rewind undo") -> str:
+    """What was done, in lines. `undo` is the command that undoes it."""
     plan = result.plan
     lines = []
     if plan.conversation is not None:
@@ -100,5 +124,5 @@ def describe_result(result: RewindResult) -> str:
         f"! {step.path} was not restored: {step.reason}" for step in plan.steps if step.action in ("conflict", "skip")
     ]
     if done:
-        lines.append("/rewind undo undoes the change of the files.")
+        lines.append(f"{undo} undoes the change of the files.")
     return "\n".join(lines) or "There was nothing to restore."

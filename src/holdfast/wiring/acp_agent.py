@@ -31,8 +31,9 @@ async def serve_editor(app: App, stopping: asyncio.Event) -> None:
     """
     from acp.agent.connection import AgentSideConnection
 
-    from holdfast.acp.agent import EditorAgent, EditorServices
+    from holdfast.acp.agent import EditorAgent
     from holdfast.acp.editor_tools import EditorTools
+    from holdfast.acp.services import EditorServices
     from holdfast.acp.transport import EditorTransport
 
     tools = EditorTools(app.settings.home)

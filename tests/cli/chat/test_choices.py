@@ -62,7 +62,7 @@ def test_own_commands_are_completed_and_sent(holdfast: Holdfast, home: Path, tmp
     (folder / "review.md").write_text("---\ndescription: review one file\n---\nPlease review $ARGUMENTS.")
     with Terminal(home, cwd=tmp_path) as chat:
         chat.ready().press("/rev" + TAB)
-        chat.see("review one file")
+        chat.see("❯ /review")
         chat.press(" main.py" + ENTER)
         chat.see("You said: Please review main.py.")
         chat.leave()

@@ -1,4 +1,4 @@
-"""`/rewind` in a real terminal: the preview, the choice, and what is left alone."""
+"""`/rewind` in a real terminal: the message, the preview, the choice, and what is left alone."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,4 +34,32 @@ def test_a_rewind_is_previewed_in_colours_and_restores_the_file_after_the_choice
         chat.see(f"Restored {file}")
         chat.see("b.txt was not restored: it was changed by others since")
         assert (file.read_text(), other.read_text()) == ("one\n", "by hand")
+        chat.leave()
+
+
+def test_the_message_to_go_back_before_is_chosen_in_a_list_that_esc_esc_opens_too(
+    home: Path, tmp_path: Path, scripted: Callable[..., str]
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("one\n")
+    edit = {"name": "edit_file", "arguments": {"path": "a.txt", "old": "one", "new": "two"}}
+    model = scripted({"call": [edit]}, {"say": "First done."}, {"say": "Second done."})
+    with Terminal(home, model=model, cwd=tmp_path, columns=120) as chat:
+        chat.ready().say("Change it")
+        chat.see("First done.")
+        chat.say("And now?")
+        chat.see("Second done.")
+        chat.ready().press(ESCAPE)
+        chat.press(ESCAPE)
+        chat.see("Go back before which message?")
+        chat.match(r"▸ And now\? · just now")
+        chat.match(r"Change it · just now · 1 file changed since")
+        chat.press(DOWN)
+        chat.see("-two +one")
+        chat.press(ENTER)
+        chat.see("Go back? search")
+        chat.press(ENTER)
+        chat.see(f"Restored {file} /rewind undo undoes the change of the files. ❯ Change it")
+        assert file.read_text() == "one\n"
+        chat.press(b"\x15")
         chat.leave()

@@ -231,7 +231,7 @@ def test_promise_18_messages_typed_during_a_compaction_are_queued_and_ctrl_c_sto
 
 
 def test_titles_are_made_of_the_first_exchange_and_can_be_changed(holdfast: Holdfast, home: Path) -> None:
-    with Terminal(home) as chat:
+    with Terminal(home, columns=120) as chat:
         chat.ready().say("How do lighthouses of the northern coast work at night?")
         chat.see("· How do lighthouses of the north…")
         chat.say("/title Northern lights")

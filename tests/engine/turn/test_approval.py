@@ -320,3 +320,21 @@ async def test_a_call_that_is_certain_to_fail_needs_no_approval(tmp_path: Path, 
 
     assert [event.outcome for event in events if isinstance(event, ToolEnded)] == ["failed"]
     assert not any(isinstance(event, ApprovalAsked) for event in events)
+
+
+async def test_a_worker_that_leaves_does_not_wait_for_the_answer_of_a_person(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, ASK, ScriptStep(say="Done."), approval_seconds=None))
+    session = await stage.session()
+    turn = asyncio.create_task(stage.play(session.id, "Mail all"))
+    question = await asked(stage, session.id)
+
+    await stage.engine.drain(3600)
+    turn.cancel()
+    stages.append(
+        other := await set_up(tmp_path, ScriptStep(say="Done."), approval_seconds=None, database=stage.database)
+    )
+
+    assert [one.call_id for one in await other.questions(session.id)] == [question.call_id]
+    assert not stage.mailer.outbox.exists()

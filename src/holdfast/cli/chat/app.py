@@ -58,6 +58,7 @@ class ChatApp(TerminalChat):
 
     def __init__(self, app: App, engine: Engine, opening: OpenRequest, source: Input, output: Output) -> None:
         super().__init__(app, engine, opening)
+        self.has_list = True
         self._source, self._output = source, output
         self._pastes = PasteBuffer()
         self._typed: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
@@ -103,7 +104,9 @@ class ChatApp(TerminalChat):
     # screen content
 
     def live(self) -> str:
-        return self._watcher.transcript.live(is_working=self.is_animated()) + self._output_of.live()
+        stop_key = "Ctrl-C" if self.settings.chat.keys == "vim" else "Esc"
+        turn = self._watcher.transcript.live(is_working=self.is_animated(), stop_key=stop_key)
+        return turn + self._output_of.live()
 
     def waiting(self) -> str:
         state = self._watcher.state
@@ -320,6 +323,11 @@ class ChatApp(TerminalChat):
         self.start(self._interrupt(self.session_id))
         return True
 
+    def go_back(self) -> None:
+        """Let the user choose a message to go back before."""
+        if self.session_id is not None:
+            self.enter("/rewind")
+
     def follow_output(self, process_id: str) -> bool:
         """See `CommandContext.follow_output`."""
         self._output_of.follow(process_id)
@@ -374,7 +382,7 @@ class ChatApp(TerminalChat):
         """Redraw, print the details of a new question, and hold or restore the input line."""
         asked, before = self._question(), self._shown
         if asked is not None and (before is None or before.id != asked.id):
-            self.screen.show(asked.details)
+            self.screen.show(f"\n{asked.details}" if asked.details else "")
         self._shown = asked
         again = self._draft.show("" if asked is None else asked.id)
         if again is not None:

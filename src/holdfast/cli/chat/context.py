@@ -59,6 +59,7 @@ class TerminalChat(ABC):
         self.user: str = ""
         self.memory_owner: str = LOCAL_OWNER
         self.busy: Mode = app.settings.agent.busy
+        self.has_list: bool = False
         self._app = app
         self._opening = msgspec.structs.replace(opening, ref=None)
         self._next_model: str | None = None

@@ -75,7 +75,7 @@ async def _run(engine: Engine, session_id: str, given: RewindWords, *, preview: 
         result = await engine.rewinds.apply(plan, by=LOCAL_USER)
         failed = result.failed
         if not as_json:
-            render.print_text(visible(describe_result(result)))
+            render.print_text(visible(describe_result(result, f"holdfast sessions rewind {plan.session_id} --undo")))
     if as_json:
         render.print_json(RewindResponse.from_plan(plan, shown, done=not preview, failed=failed))
     return errors.FAILED if failed else errors.DONE

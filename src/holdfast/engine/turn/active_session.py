@@ -85,10 +85,26 @@ class ActiveSession(msgspec.Struct, eq=False):
     """The turn whose tools run only while those of no other suspect do."""
     id: str = ""
     """The session's id, which is that of the lease."""
+    questions: int = 0
+    """Questions of this turn that a person is asked at this moment."""
     _order: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self.id = self.lease.session_id
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether the turn does nothing but wait for the answer of a person."""
+        return self.questions > 0 and not self.turn.started
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """While a person is asked: nothing is lost if this worker leaves the turn."""
+        self.questions += 1
+        try:
+            yield
+        finally:
+            self.questions -= 1
 
     async def commit(
         self,

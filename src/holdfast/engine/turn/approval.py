@@ -120,9 +120,10 @@ async def decide(
         return ApprovalDecision(
             allowed=False, why=f"Not run: it was approved, but {CHANGED}. Look again and repeat the call."
         )
-    if found is None or (found.allowed is None and _has_changed(found, asked.proposal)):
-        await _put(active, asked, again=found is not None)
-    allowed = await wait(active, place, seconds, permit)
+    with active.asking():
+        if found is None or (found.allowed is None and _has_changed(found, asked.proposal)):
+            await _put(active, asked, again=found is not None)
+        allowed = await wait(active, place, seconds, permit)
     if allowed:
         return ApprovalDecision(allowed=True, preview_digest=asked.preview_digest)
     why = "Approval timed out: nobody answered in time" if allowed is None else await _refusal(active, place)

@@ -28,7 +28,9 @@ async def may_continue(active: ActiveSession, meter: Meter, exceeded: BudgetExce
     if await database.read(approvals.get, *place) is None:
         facts = exceeded.facts.removeprefix("the ")
         await _put(active, place, f"The {facts}. May it spend {format_money(amount)} more?")
-    if not await approval.wait(active, place, None):
+    with active.asking():
+        allowed = await approval.wait(active, place, None)
+    if not allowed:
         return False
     answer = await database.read(approvals.get_answer, *place)
     event, at = BudgetRaised(amount=amount / NANO, by="" if answer is None else answer.by), clock.now()

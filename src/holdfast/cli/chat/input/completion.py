@@ -9,13 +9,11 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from holdfast.cli.chat.input.file_completion import complete_path
-from holdfast.instructions.skills import find_skills
 from holdfast.model.mode import MODES
 from holdfast.model.sanitize import one_line
-from holdfast.slash import custom
 from holdfast.slash.browse import FORMATS
 from holdfast.slash.queued import ACTIONS
-from holdfast.slash.registry import BY_NAME, COMMANDS
+from holdfast.slash.registry import BY_NAME, COMMANDS, list_own
 from holdfast.slash.session_info import BUSY_MODES
 from holdfast.store.database import Database
 from holdfast.store.repos import session_list
@@ -55,12 +53,9 @@ class ChatCompleter(Completer):
 
     def _custom(self, prefix: str) -> Iterator[Completion]:
         """The user's own commands and the skills."""
-        for name, command in custom.load(self._home, self._workdir).items():
-            if name.startswith(prefix.lower()) and name not in BY_NAME:
-                yield Completion(f"/{name}", -len(prefix) - 1, display_meta=command.help)
-        for skill in find_skills(self._workdir, self._home):
-            if skill.name.startswith(prefix.lower()) and skill.name not in BY_NAME and not skill.refused:
-                yield Completion(f"/{skill.name}", -len(prefix) - 1, display_meta=skill.description)
+        for command in list_own(self._home, self._workdir):
+            if command.name.startswith(prefix.lower()):
+                yield Completion(f"/{command.name}", -len(prefix) - 1, display_meta=command.help)
 
     async def _sessions(self, typed: str) -> list[Completion]:
         """Sessions by title, or by id if they have none."""

@@ -28,7 +28,7 @@ def complete_path(text: str, workdir: Path) -> list[Completion]:
     word = found[1]
     typed = word.removeprefix("@").removeprefix('"') if word.startswith("@") else word
     names = list(islice(_in_directory(typed, workdir), MAX_FILES))
-    if not names and word.startswith("@") and "/" not in typed and len(typed) >= MIN_SEARCHED:
+    if not names and word.startswith("@") and typed[:1] not in ("/", "~") and len(typed) >= MIN_SEARCHED:
         names = [(path, path) for path in islice(_further_down(typed, workdir), MAX_FILES)]
     return [Completion(_written(path, word), -len(word), display=shown) for path, shown in names]
 
@@ -62,8 +62,11 @@ def _fits(name: str, prefix: str) -> bool:
 
 
 def _further_down(typed: str, workdir: Path) -> Iterator[str]:
-    """The files below the directory whose names contain what was typed, nearest first."""
-    visited = 0
+    """The files and directories below the directory whose names contain what was typed, nearest first.
+
+    What was typed with a slash is looked for in the whole path.
+    """
+    wanted, visited = typed.lower(), 0
     waiting = [workdir]
     while waiting and visited < MAX_VISITED:
         directory = waiting.pop(0)
@@ -74,7 +77,10 @@ def _further_down(typed: str, workdir: Path) -> Iterator[str]:
             continue
         visited += len(entries)
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                waiting += [] if entry.name in SKIPPED else [Path(entry.path)]
-            elif typed.lower() in entry.name.lower():
-                yield os.path.relpath(entry.path, workdir)
+            is_directory = entry.is_dir(follow_symlinks=False)
+            if is_directory and entry.name in SKIPPED:
+                continue
+            path = os.path.relpath(entry.path, workdir) + ("/" if is_directory else "")
+            if wanted in (path.lower() if "/" in wanted else entry.name.lower()):
+                yield path
+            waiting += [Path(entry.path)] if is_directory else []

@@ -6,6 +6,7 @@ With vim keys, Esc first leaves the insert mode.
 from typing import Protocol
 
 from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completion
 from prompt_toolkit.filters import Condition, is_searching, vi_insert_mode, vi_mode, vi_navigation_mode
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -18,6 +19,7 @@ KEY_HELP = """\
 Enter           send the message; during a turn it is queued
 Alt-Enter       start a new line (also Ctrl-J)
 Esc, Ctrl-C     interrupt the turn; Ctrl-C also clears the line
+Esc Esc         go back before an earlier message, like /rewind
 Ctrl-D          quit, on an empty line
 Shift-Tab       change the permission mode
 Tab             complete a command, a title or a file
@@ -39,6 +41,9 @@ class KeyActions(Protocol):
 
     def interrupt(self) -> bool:
         """Interrupt what runs; False if nothing does."""
+
+    def go_back(self) -> None:
+        """Let the user choose a message to go back before."""
 
     def has_queued(self) -> bool:
         """Whether messages are queued."""
@@ -90,6 +95,7 @@ def _bind_line(keys: KeyBindings, buffer: Buffer, pastes: PasteBuffer, actions: 
         if state is not None and state.current_completion is not None:
             buffer.complete_state = None
             if not _is_whole_command(buffer.text):
+                _begin_next(buffer, state.current_completion)
                 return
         text = buffer.text
         if text.strip():
@@ -127,6 +133,15 @@ def _is_whole_command(text: str) -> bool:
     return command is not None and (bool(rest) or not command.usage or command.usage.startswith("["))
 
 
+def _begin_next(buffer: Buffer, completion: Completion) -> None:
+    """After a completion: offer what a directory contains, or begin the next word after a file or a command."""
+    command = BY_NAME.get(completion.text.removeprefix("/")) if completion.text.startswith("/") else None
+    if completion.text.endswith("/"):
+        buffer.start_completion()
+    elif completion.text.startswith("@") or (command is not None and command.usage):
+        buffer.insert_text(" ")
+
+
 def _bind_turn(keys: KeyBindings, buffer: Buffer, actions: KeyActions) -> None:
     """Interrupting, editing queued messages and quitting."""
     is_empty = Condition(lambda: not buffer.text)
@@ -136,8 +151,8 @@ def _bind_turn(keys: KeyBindings, buffer: Buffer, actions: KeyActions) -> None:
     def _(event: KeyPressEvent) -> None:
         if buffer.complete_state is not None:
             buffer.cancel_completion()
-        else:
-            actions.interrupt()
+        elif not actions.interrupt() and event.is_repeat and not buffer.text:
+            actions.go_back()
 
     @keys.add(Keys.ControlC, filter=~is_searching)
     def _(event: KeyPressEvent) -> None:
@@ -158,14 +173,21 @@ def _bind_turn(keys: KeyBindings, buffer: Buffer, actions: KeyActions) -> None:
 
 
 def _bind_tab(keys: KeyBindings, buffer: Buffer, actions: KeyActions) -> None:
-    """Tab selects the next completion, or the first one as soon as it is available. Shift-Tab changes the permission mode."""
+    """Tab takes the only completion, or selects the next one, as soon as there are any. Shift-Tab changes the permission mode."""
     wanted: list[bool] = []
+
+    def take(completions: list[Completion]) -> None:
+        if len(completions) == 1:
+            buffer.apply_completion(completions[0])
+            _begin_next(buffer, completions[0])
+        else:
+            buffer.complete_next()
 
     def take_first(_: Buffer) -> None:
         state = buffer.complete_state
         if wanted and state is not None and state.completions:
             wanted.clear()
-            buffer.complete_next()
+            take(state.completions)
 
     buffer.on_completions_changed += take_first
     buffer.on_text_insert += lambda _: wanted.clear()
@@ -173,7 +195,7 @@ def _bind_tab(keys: KeyBindings, buffer: Buffer, actions: KeyActions) -> None:
     @keys.add(Keys.Tab, filter=~is_searching)
     def _(event: KeyPressEvent) -> None:
         if buffer.complete_state is not None and buffer.complete_state.completions:
-            buffer.complete_next()
+            take(buffer.complete_state.completions)
         else:
             wanted.append(True)
             buffer.start_completion()

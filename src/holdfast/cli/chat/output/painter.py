@@ -89,8 +89,10 @@ class Painter:
     @cached_property
     def _console(self) -> "Console":
         from rich.console import Console
+        from rich.theme import Theme
 
         return Console(
+            theme=Theme({"markdown.code": "cyan"}),  # without a background, which would be a black box on a light one
             file=io.StringIO(),
             force_terminal=True,
             color_system="auto",

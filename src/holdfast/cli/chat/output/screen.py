@@ -178,7 +178,8 @@ class Screen:
 
     def keys_state(self) -> str:
         """The state of vim keys, if it is not the insert mode."""
-        return "vim: normal" if self.app.vi_state.input_mode == InputMode.NAVIGATION else ""
+        is_normal = self.app.editing_mode == EditingMode.VI and self.app.vi_state.input_mode == InputMode.NAVIGATION
+        return "vim: normal" if is_normal else ""
 
     def show(self, text: str) -> None:
         """Print lines above the redrawn part. While the terminal is lent they wait."""

@@ -229,8 +229,8 @@ class TerminalTranscript:
         """Whether a tool runs."""
         return bool(self._running)
 
-    def live(self, *, is_working: bool) -> str:
-        """The unfinished block and the running tools; empty if there are none."""
+    def live(self, *, is_working: bool, stop_key: str = "Esc") -> str:
+        """The unfinished block, and the running tools or that the turn runs; empty if there is nothing of it."""
         pieces: list[str] = []
         rest = markdown_stream.tail(self._pending, LIVE_LINES)
         if rest.strip():
@@ -238,9 +238,13 @@ class TerminalTranscript:
         for call_id, (what, since) in self._running.items() if is_working else ():
             pieces.append(self._painter.plain(f"{self._frame()} {what} · {self._now() - since:.0f} s", "yellow"))
             pieces.append(newest_lines(self._painter, self._outputs.get(call_id, "")))
-        if is_working and not pieces:
+        if is_working and not self._running:
             what = "thinking" if self._thinks else "working"
-            pieces.append(self._painter.plain(f"{self._frame()} {what} · {self._now() - self._since:.0f} s", "dim"))
+            seconds = f"{self._now() - self._since:.0f} s"
+            gap = "\n" if pieces else ""
+            pieces.append(
+                gap + self._painter.plain(f"{self._frame()} {what} · {seconds} · {stop_key} interrupts", "dim")
+            )
         return "".join(pieces)
 
     def _unfinished(self, text: str) -> str:
