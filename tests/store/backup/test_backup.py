@@ -91,6 +91,16 @@ def test_a_pipe_or_a_device_is_never_replaced_by_a_backup(seed: Seed, tmp_path: 
     assert (tmp_path / "pipe").is_fifo()
 
 
+def test_a_name_that_is_not_utf8_is_refused(seed: Seed, tmp_path: Path) -> None:
+    seed.session()
+    name = tmp_path / "\udcff.db"
+
+    with pytest.raises(Invalid, match="has a name that is not valid UTF-8"):
+        backup.backup(seed.path, name)
+    with pytest.raises(Invalid, match="has a name that is not valid UTF-8"):
+        restore.restore(name, place(seed))
+
+
 def test_the_store_is_never_its_own_backup(seed: Seed, tmp_path: Path) -> None:
     seed.session()
     (tmp_path / "link.db").symlink_to(seed.path)

@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.model.errors import Corrupt, NotSaved, ReadOnly, Unavailable
+from holdfast.model.errors import Corrupt, Invalid, NotSaved, ReadOnly, Unavailable
 from holdfast.model.event import SessionOpened, UserSaid
 from holdfast.model.message import Text
 from holdfast.store.database import Transaction
@@ -349,6 +349,14 @@ async def test_a_damaged_page_is_reported_with_its_file_which_is_left_unchanged(
         assert "left unchanged" in str(caught.value)
         assert (await database.read(sessions.get, "hf-1")).seq == 301, "undamaged data can still be read"
     assert path.read_bytes() == bytes(damaged)
+
+
+async def test_a_name_that_is_not_text_can_be_neither_read_nor_written(path: Path) -> None:
+    async with opened(path) as database:
+        with pytest.raises(Invalid, match="lone surrogates"):
+            await database.read(meta.get, "\udcff")
+        with pytest.raises(Invalid, match="lone surrogates"):
+            await database.write(put, "\udcff", "value")
 
 
 async def test_an_error_in_one_read_does_not_affect_the_next(path: Path) -> None:

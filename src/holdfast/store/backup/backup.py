@@ -58,6 +58,7 @@ def backup(
     """
     if not store.is_file():
         raise NotFound(f"there is no store at {store}; nothing to back up")
+    sqlite_connection.check_name(target)
     atomic_file.refuse_existing(target, replace=replace)
     if target.exists() and not target.is_file():
         raise Invalid(f"{target} is a device, a pipe or a socket; give the path of a file")

@@ -91,6 +91,7 @@ def restore(source: Path, destination: RestoreTarget, on_progress: BackupProgres
 
 
 def refuse_unusable(source: Path, store: Path) -> None:
+    sqlite_connection.check_name(source)
     if not source.exists():
         raise NotFound(f"there is no file {source}")
     if not source.is_file():

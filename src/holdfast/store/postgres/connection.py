@@ -110,7 +110,7 @@ def translate_any(error: BaseException, where: str) -> BaseException:
     match error:
         case UnicodeEncodeError():
             ours: Exception = Invalid(
-                "a name cannot contain lone surrogates; only message texts can contain bytes that are not text"
+                "a name must be UTF-8 text without lone surrogates; only the texts of messages may contain other bytes"
             )
         case psycopg.Error():
             ours = translate(error, where)

@@ -57,6 +57,14 @@ def _may_write(path: Path) -> bool:
     return all(os.access(file, os.R_OK | os.W_OK) for file in (path.parent, *(one for one in files if one.exists())))
 
 
+def check_name(path: Path) -> None:
+    """Raise Invalid for a path that SQLite cannot open."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as e:
+        raise Invalid(f"{str(path)!a} has a name that is not valid UTF-8; use another one") from e
+
+
 def translate_any(error: BaseException, path: Path) -> BaseException:
     """Our error for an error of SQLite, with its cause. A violated constraint is a bug. Other errors are returned unchanged."""
     match error:
@@ -64,7 +72,7 @@ def translate_any(error: BaseException, path: Path) -> BaseException:
             ours: Exception = Corrupt(f"{path} contains text that is not UTF-8; run 'holdfast sessions verify'")
         case UnicodeEncodeError():
             ours = Invalid(
-                "a name cannot contain lone surrogates; only message texts can contain bytes that are not text"
+                "a name must be UTF-8 text without lone surrogates; only the texts of messages may contain other bytes"
             )
         case apsw.ConstraintError() | apsw.SQLError() | apsw.MisuseError():
             ours = AssertionError(f"the query or its values do not match the schema: {error}")

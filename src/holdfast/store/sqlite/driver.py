@@ -192,7 +192,7 @@ class SqliteDatabase:
                 return work(transaction)
             finally:
                 transaction.connection.execute("ROLLBACK")
-        except (apsw.Error, UnicodeDecodeError) as e:
+        except (apsw.Error, UnicodeError) as e:
             ours = translate_any(e, self.path)
             if isinstance(e, BROKEN):
                 self._loop.call_soon_threadsafe(self._damage.note, str(ours))
