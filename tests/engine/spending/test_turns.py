@@ -12,6 +12,7 @@ from holdfast.clock import SystemClock
 from holdfast.engine.spending.meter import RESERVATION, SpendingLimits
 from holdfast.engine.spending.report import raise_session_limit, report_session
 from holdfast.model.answer import Answer
+from holdfast.model.errors import DiskFull
 from holdfast.model.event import BudgetRaised, ModelSaid, TurnEnded, Usage, UserSaid
 from holdfast.model.ids import Ids
 from holdfast.model.message import Text
@@ -23,6 +24,7 @@ from holdfast.store.repos.approvals import Approval
 from holdfast.store.spending import budget
 from holdfast.store.sqlite.driver import open_sqlite
 from tests.engine.stage import Stage, set_up
+from tests.engine.test_store_fails import FullAt
 from tests.fakes.crashing import Crash, CrashingDatabase
 
 DOLLAR = Price(input=0, output=1_000_000)
@@ -119,6 +121,22 @@ async def test_a_call_that_is_stopped_while_it_reserves_its_cost_holds_nothing(t
 
     spent = await stage.database.read(budget.get_tree_cost, session.id)
     assert (spent.held, spent.running) == (0, 0)
+    await stage.database.close()
+
+
+async def test_a_reply_that_cannot_be_saved_counts_and_holds_no_later_call_back(tmp_path: Path) -> None:
+    model = DearModel()
+    stage = await stage_of(tmp_path, model, limits=SpendingLimits(session=3 * NANO // 2, reply_tokens=1))
+    session = await stage.session()
+    object.__setattr__(stage.engine.services, "database", FullAt(stage.database, 3))
+    with pytest.raises(DiskFull):
+        await stage.play(session.id, "Hello")
+
+    async with asyncio.timeout(20):
+        events = await stage.play(session.id, "Are you there?")
+    assert isinstance(events[-1], TurnEnded), "it waits for no call that is over"
+    assert model.calls == 2
+    assert await nano_spent(stage, session.id) == 2 * NANO
     await stage.database.close()
 
 

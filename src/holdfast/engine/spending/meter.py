@@ -81,9 +81,11 @@ class Meter:
         self._services = services
         self.limits = limits or SpendingLimits()
         self._find_price = find_price
+        self._running: set[str] = set()
+        """The reservations of calls that this worker makes at the moment."""
 
     async def reserve(self, session_id: str, request: ModelRequest, *, has_goal: bool = False) -> str:
-        """Reserve what the request may cost; returns the id of the reservation, empty without limits.
+        """Reserve what the request may cost; returns the id of the reservation, empty without limits. Call `end` after the call.
 
         `has_goal` tells whether the session, or one that delegated to it, may have an active goal, which may have a limit, too.
 
@@ -117,11 +119,21 @@ class Meter:
 
     async def _try_to_reserve(self, call: PlannedCall) -> bool:
         """Reserve the call's estimate, or nothing if it has to wait or is cancelled."""
+        self._running.add(call.reservation)
+        reserved = False
         try:
-            return await run_to_completion(self._services.database.write(self._reserve, call))
+            reserved = await run_to_completion(self._services.database.write(self._reserve, call))
         except asyncio.CancelledError:
             await self.end_unanswered(call.reservation, has_output=False)
             raise
+        finally:
+            if not reserved:
+                self.end(call.reservation)
+        return reserved
+
+    def end(self, reservation: str) -> None:
+        """The call is over. If its cost could not be saved, its estimate counts as spent once another call has to wait."""
+        self._running.discard(reservation)
 
     def _estimate(self, request: ModelRequest, price: Price) -> int:
         """What the request may cost in nano-dollars."""
@@ -142,6 +154,7 @@ class Meter:
                 facts, advice = _refusal(name, limit, spent.spent, call)
                 raise BudgetExceeded(facts, advice, raised=raised if name == "session" else None)
             if decision == "wait":
+                budget.lose_unsaved(tx, call.worker_id, running=frozenset(self._running))
                 return False
         budget.reserve(tx, call)
         return True
@@ -213,6 +226,8 @@ class Meter:
             if not is_recorded:
                 await self.end_unanswered(reservation, has_output=has_output or not isinstance(e, HoldfastError))
             raise
+        finally:
+            self.end(reservation)
 
     async def _commit(self, session_id: str, called: ModelCalled) -> None:
         at = self._services.clock.now()

@@ -70,6 +70,15 @@ async def call_model(active: ActiveSession, settings: ModelCallSettings, request
         await active.end_turn([ended])
         return
     try:
+        await _call(active, settings, request, reservation)
+    finally:
+        if settings.meter is not None and reservation:
+            settings.meter.end(reservation)
+
+
+async def _call(active: ActiveSession, settings: ModelCallSettings, request: ModelRequest, reservation: str) -> None:
+    """Call the model for what is reserved, and commit its reply."""
+    try:
         reply = await _metered_reply(active, settings, request, reservation)
     except ContextTooLong as e:
         if active.said:

@@ -4,6 +4,7 @@ All reservations are made one after another (`usage.get_position` names the key 
 the same moment see each other. What is spent is the sum of what `usage` has summed up and of the reservations.
 """
 
+from collections.abc import Collection
 from typing import Literal, cast
 
 import msgspec
@@ -144,6 +145,13 @@ def lose(tx: Transaction, reservation: str) -> None:
     """The call broke off while the model answered: the estimate counts as spent."""
     tx.run("budget.lose", reservation=reservation)
     tx.notify(TOPIC)
+
+
+def lose_unsaved(tx: Transaction, worker_id: str, *, running: Collection[str]) -> None:
+    """The worker's calls that no longer run, and whose cost could not be saved: their estimates count as spent."""
+    for row in tx.all("budget.list_open", holder=worker_id):
+        if row[0] not in running:
+            lose(tx, cast("str", row[0]))
 
 
 def get_raise(tx: Transaction, session_id: str) -> int:

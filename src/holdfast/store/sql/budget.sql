@@ -17,6 +17,10 @@ DELETE FROM reservation WHERE id = :reservation AND state = 'open';
 -- The call broke off after the model had begun to answer.
 UPDATE reservation SET state = 'lost' WHERE id = :reservation AND state = 'open';
 
+-- name: list_open
+-- The reservations of a worker's calls that have not ended.
+SELECT id FROM reservation WHERE worker_id = :holder AND state = 'open' ORDER BY id;
+
 -- name: sum_day
 -- Of a day's reservations: what is spent for certain, what calls in progress hold, and how many of those are unknown or known.
 SELECT
