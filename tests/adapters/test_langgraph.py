@@ -12,7 +12,7 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 
 from holdfast.adapters import framework_session as session_module
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.langgraph.thread import ADAPTER, FAN_OUT
+from holdfast.adapters.langgraph.items import ADAPTER
 from holdfast.adapters.shared_store import close_stores, shared_store
 from holdfast.model.errors import Busy, Conflict, Invalid
 from holdfast.model.session import Session, as_message
@@ -78,7 +78,7 @@ async def test_an_asynchronous_graph_continues_a_synchronous_one(url: str) -> No
     assert [one.content for one in result["messages"]] == ["one", "reply one", "two", "reply two"]
 
 
-@pytest.mark.parametrize("length", [0, 1, FAN_OUT, FAN_OUT + 1, FAN_OUT**2 + 1])
+@pytest.mark.parametrize("length", [0, 1, 64, 64 + 1, 64**2 + 1])
 def test_lists_of_every_length_come_back(url: str, length: int) -> None:
     saver = HoldfastSaver(url)
     value = [{"n": number, "b": b"\0\xff"} for number in range(length)]

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.adapters.framework_session import channel_of, constant, path_of, settle
-from holdfast.adapters.items import ItemReader, decode_item, encode_item
+from holdfast.adapters.items import ItemReader, StoredItem, decode_items, encode_item
 from holdfast.adapters.log_fold import KeyIndex
 from holdfast.adapters.requirement import missing
 from holdfast.adapters.session_pool import PooledSession, SessionPool
@@ -51,6 +51,14 @@ class FoldedSummary(msgspec.Struct, frozen=True):
     data: "dict[str, Any]"
 
 
+class Transcript(KeyIndex):
+    """Which entries a transcript has, and how they are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader = ItemReader(ADAPTER)
+
+
 class HoldfastSessionStore(SessionStore):
     """Transcripts in Holdfast's log. Appending an entry again, recognised by its `uuid`, changes nothing.
 
@@ -58,7 +66,7 @@ class HoldfastSessionStore(SessionStore):
     """
 
     def __init__(self, store: str | None = None) -> None:
-        self._sessions = SessionPool(store, ADAPTER, KeyIndex, is_shared=True)
+        self._sessions = SessionPool(store, ADAPTER, Transcript, is_shared=True)
         self._summaries: dict[str, FoldedSummary] = {}
 
     async def append(self, key: "SessionKey", entries: "list[SessionStoreEntry]") -> None:
@@ -66,12 +74,13 @@ class HoldfastSessionStore(SessionStore):
         if entries:
             recent = self._session(key)
             events = [encode_item(ADAPTER, one, role=_role(one), key=_uuid(one)) for one in entries]
-            await recent.session.write(partial(_without_repeated, events, recent))
+            recent.note(await recent.session.write(partial(_without_repeated, events, recent)))
 
     async def load(self, key: "SessionKey") -> "list[SessionStoreEntry] | None":
         """All entries in the order of their commits; None if nothing was ever appended, or after a deletion."""
-        found = await self._session(key).session.read(ItemReader(ADAPTER).read)
-        return [decode_item(item.event) for item in found] or None
+        recent = self._session(key)
+        found = await recent.session.read(partial(_read, recent))
+        return decode_items(found) or None
 
     async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
         """The sessions of the project, without subagents, with the time of the last commit."""
@@ -125,7 +134,7 @@ class HoldfastSessionStore(SessionStore):
             before = self._summaries[listed.channel] = FoldedSummary(listed.session_id, after, folded["data"])
         return before.data
 
-    def _session(self, key: "SessionKey") -> PooledSession[KeyIndex]:
+    def _session(self, key: "SessionKey") -> PooledSession[Transcript]:
         name = path_of(key["project_key"], key["session_id"])
         subpath = key.get("subpath")
         if subpath is None:
@@ -136,24 +145,29 @@ class HoldfastSessionStore(SessionStore):
 
 
 def _without_repeated(
-    events: Sequence[ItemAdded], recent: PooledSession[KeyIndex], tx: Transaction, session_id: str
+    events: Sequence[ItemAdded], recent: PooledSession[Transcript], tx: Transaction, session: Session
 ) -> Sequence[Event]:
     if not any(event.key for event in events):
         return events
     fresh: dict[str | int, ItemAdded] = {}
     with recent.state() as index:
-        index.catch_up(tx, session_id)
+        index.catch_up(tx, session)
         for number, event in enumerate(events):
             if event.key not in index.seqs:
                 fresh.setdefault(event.key or number, event)
     return list(fresh.values())
 
 
+def _read(recent: PooledSession[Transcript], tx: Transaction, session: Session | None) -> list[StoredItem]:
+    with recent.state() as transcript:
+        return transcript.reader.read(tx, session)
+
+
 def _read_after(seq: int, tx: Transaction, session: Session | None) -> "tuple[int, list[SessionStoreEntry]]":
     if session is None:
         return seq, []
     found = ItemReader(ADAPTER).read(tx, session)
-    return session.seq, [decode_item(item.event) for item in found if item.seq > seq]
+    return session.seq, decode_items([item for item in found if item.seq > seq])
 
 
 def _role(entry: Any) -> Role | None:

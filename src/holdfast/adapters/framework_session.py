@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
 
+from holdfast.adapters.loop_results import result_on_loop
 from holdfast.adapters.shared_store import SharedStore
 from holdfast.engine.liveness.dead_workers import mark_dead_holder
 from holdfast.model.errors import Busy, Conflict, DeclaredDead, Invalid, LeaseLost
@@ -26,6 +27,7 @@ from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import aliases, leases, log, sessions
 from holdfast.store.repos.leases import Lease
+from holdfast.store.repos.log import LogHead
 from holdfast.tasks import run_to_completion
 
 T = TypeVar("T")
@@ -38,8 +40,8 @@ REOPENED = Reopened(reason="its framework continued it")
 NONE_FREE = (Busy, LeaseLost, DeclaredDead)
 """Errors of a write that may succeed later, or with a new lease."""
 
-Decide = Callable[[Transaction, str], Sequence[Event]]
-"""Chooses the events of a write, given the session's id. It may run twice."""
+Decide = Callable[[Transaction, Session], Sequence[Event]]
+"""Chooses the events of a write, given the session as it is. It may run twice, and must not change the session otherwise."""
 View = Callable[[Transaction, Session | None], T]
 """Reads from the session, or from none."""
 
@@ -70,6 +72,8 @@ class Written(msgspec.Struct, frozen=True):
     lease: Lease | None
     head: SeenHead
     events: Sequence[Event]
+    before: LogHead
+    after: LogHead
 
 
 class FrameworkSession:
@@ -213,12 +217,11 @@ def path_of(*words: str) -> str:
 
 async def settle(future: Future[T]) -> T:
     """Wait for the result, also if the caller is cancelled meanwhile: it then knows that nothing is still being written."""
-    waiting = asyncio.wrap_future(future)
     try:
-        return await asyncio.shield(waiting)
+        return cast("T", await result_on_loop(future))
     except asyncio.CancelledError:
-        if not waiting.done():
-            await run_to_completion(waiting)
+        if not future.done():
+            await run_to_completion(result_on_loop(future))
         raise
 
 
@@ -226,12 +229,18 @@ async def settle(future: Future[T]) -> T:
 
 
 def _write(tx: Transaction, lease: Lease, decide: Decide, *, at: int) -> Written | None:
-    events = decide(tx, lease.session_id)
-    session = log.append(tx, lease, events, at=at)
+    before = log.lock_held(tx, lease)
+    events = decide(tx, before)
+    session = log.extend(tx, before, events, at=at)
     if not session.summary.trashed_at:
-        return Written(lease, SeenHead(session.id, session.seq), events)
+        return _written(lease, before, session, events)
     leases.release(tx, lease)  # the next write begins a new session
-    return Written(None, SeenHead(), events)
+    return _written(None, before, session, events)
+
+
+def _written(lease: Lease | None, before: Session, after: Session, events: Sequence[Event]) -> Written:
+    head = SeenHead() if after.summary.trashed_at else SeenHead(after.id, after.seq)
+    return Written(lease, head, events, LogHead.of(before), LogHead.of(after))
 
 
 def _take_and_write(tx: Transaction, request: WriteRequest, decide: Decide) -> Written | None:
@@ -248,19 +257,33 @@ def _take_and_write(tx: Transaction, request: WriteRequest, decide: Decide) -> W
 
 
 def _write_shared(tx: Transaction, request: WriteRequest, decide: Decide) -> Written | None:
-    if not request.creates and find(tx, request.opened.channel or "") is None:
-        return None
-    session, _ = _open(tx, request)
-    events = decide(tx, session.id)
-    session = append_shared(tx, session, events, at=request.at)
-    return Written(None, SeenHead(session.id, session.seq), events)
+    before = _lock_shared(tx, request.opened.channel or "")
+    if before is None:
+        if not request.creates:
+            return None
+        session, _ = _open(tx, request)
+        before = log.lock_unheld(tx, session.id)
+    events = decide(tx, before)
+    after = _extend_shared(tx, before, events, at=request.at)
+    return _written(None, before, after, events)
+
+
+def _lock_shared(tx: Transaction, channel: str) -> Session | None:
+    """The current session of the channel, locked; None if there is none, or if it is in the trash."""
+    current = aliases.get_channel_session(tx, channel)
+    session = None if current is None else log.lock_unheld(tx, current)
+    return None if session is None or session.summary.trashed_at is not None else session
 
 
 def append_shared(tx: Transaction, session: Session, events: Sequence[Event], *, at: int) -> Session:
     """Append to a session that nobody holds between two writes."""
+    return _extend_shared(tx, log.lock_unheld(tx, session.id), events, at=at)
+
+
+def _extend_shared(tx: Transaction, session: Session, events: Sequence[Event], *, at: int) -> Session:
     if session.summary.ended_at is not None:
         events = [REOPENED, *events]
-    return log.append_unheld(tx, session.id, events, at=at)
+    return log.extend(tx, session, events, at=at)
 
 
 def _open(tx: Transaction, request: WriteRequest) -> tuple[Session, bool]:
@@ -299,5 +322,5 @@ def constant(events: Sequence[Event]) -> Decide:
     return partial(_given, events)
 
 
-def _given(events: Sequence[Event], tx: Transaction, session_id: str) -> Sequence[Event]:
+def _given(events: Sequence[Event], tx: Transaction, session: Session) -> Sequence[Event]:
     return events

@@ -1,13 +1,13 @@
 """Items of a framework as events: JSON text without loss, read back newest or oldest first."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, cast
 
 import msgspec
 
-from holdfast.model.entry import decode
+from holdfast.model.entry import decode, decode_many
 from holdfast.model.errors import Corrupt, Invalid
 from holdfast.model.event import KIND_OF, ItemAdded, Rewound
 from holdfast.model.message import Role
@@ -51,13 +51,15 @@ class ItemReader:
         upto = skipped_to = session.seq
         while upto > 0:
             first = max(1, upto - page + 1)
-            for seq, kind, _, _, body in reversed(self._rows(tx, session, first, upto)):
+            rows = self._rows(tx, session, first, upto)
+            events = decode_rows(rows) if page > PAGE else {}
+            for seq, kind, _, _, body in reversed(rows):
                 if seq > skipped_to:
                     continue
                 if kind == REWOUND:
                     skipped_to = cast("Rewound", decode(kind, body)).to_seq
                 elif kind == ITEM:
-                    event = cast("ItemAdded", decode(kind, body))
+                    event = events.get(seq) or cast("ItemAdded", decode(kind, body))
                     if event.adapter == self._adapter:
                         yield StoredItem(seq, event)
             upto = min(first - 1, skipped_to)
@@ -70,6 +72,13 @@ class ItemReader:
             if first == 1:
                 self._known = LogHead(session.id, session.seq, session.hash)
         return rows
+
+
+def decode_rows(rows: Sequence[EventRow]) -> dict[int, ItemAdded]:
+    """The items among the events, by their numbers."""
+    items = [row for row in rows if row[1] == ITEM]
+    events = cast("list[ItemAdded]", decode_many(ITEM, [row[4] for row in items]))
+    return {row[0]: event for row, event in zip(items, events, strict=True)}
 
 
 def read_item_at(tx: Transaction, session_id: str, seq: int) -> ItemAdded:
@@ -87,6 +96,14 @@ def encode_item(adapter: str, item: object, *, role: Role | None = None, key: st
     if len(text) > MAX_ITEM_BYTES:
         raise Invalid(f"an item of {adapter} has {len(text):,} characters; the limit is {MAX_ITEM_BYTES:,}")
     return ItemAdded(adapter=adapter, item=text, role=role, key=key)
+
+
+def decode_items(found: Sequence[StoredItem]) -> list[Any]:
+    """The items as the framework wrote them."""
+    try:
+        return cast("list[Any]", msgspec.json.decode(f"[{','.join([one.event.item for one in found])}]"))
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return [decode_item(one.event) for one in found]
 
 
 def decode_item(event: ItemAdded) -> Any:

@@ -5,14 +5,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.adapters.framework_session import constant, framework_session, settle
-from holdfast.adapters.items import ItemReader, decode_item, encode_item
+from holdfast.adapters.items import ItemReader, decode_item, decode_items, encode_item
 from holdfast.adapters.requirement import missing
 from holdfast.adapters.shared_store import shared_store
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import Event, ItemAdded, Rewound
 from holdfast.model.message import Role
+from holdfast.model.session import Session
 from holdfast.store.database import Transaction
-from holdfast.store.repos import sessions
 
 try:
     from agents.memory.session import SessionABC
@@ -63,7 +63,7 @@ class HoldfastSession(SessionABC):
         wanted = resolve_session_limit(limit, self.session_settings)
         limit = None if wanted is None or wanted < 0 else wanted
         found = await self._session.read(partial(self._reader.read, limit=limit))
-        return cast("list[TResponseInputItem]", [decode_item(item.event) for item in found])
+        return cast("list[TResponseInputItem]", decode_items(found))
 
     async def add_items(self, items: "list[TResponseInputItem]") -> None:
         """Append the items, all or none. Raises Invalid if one is not JSON."""
@@ -76,9 +76,9 @@ class HoldfastSession(SessionABC):
         self._refuse_when_closed()
         popped: list[ItemAdded] = []
 
-        def decide(tx: Transaction, session_id: str) -> Sequence[Event]:
+        def decide(tx: Transaction, session: Session) -> Sequence[Event]:
             popped.clear()
-            for item in self._reader.read(tx, sessions.get(tx, session_id), 1):
+            for item in self._reader.read(tx, session, 1):
                 popped.append(item.event)
                 return [Rewound(to_seq=item.seq - 1)]
             return []
@@ -101,8 +101,8 @@ class HoldfastSession(SessionABC):
             self._closed = True
             self._session.release().result()
 
-    def _undo_all(self, tx: Transaction, session_id: str) -> Sequence[Event]:
-        found = self._reader.read(tx, sessions.get(tx, session_id))
+    def _undo_all(self, tx: Transaction, session: Session) -> Sequence[Event]:
+        found = self._reader.read(tx, session)
         return [Rewound(to_seq=found[0].seq - 1)] if found else []
 
     def _refuse_when_closed(self) -> None:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.adapters.framework_session import constant, framework_session, settle
-from holdfast.adapters.items import ItemReader, decode_item, encode_item
+from holdfast.adapters.items import ItemReader, decode_items, encode_item
 from holdfast.adapters.requirement import missing
 from holdfast.adapters.shared_store import shared_store
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, Rewound
 from holdfast.model.message import Role
+from holdfast.model.session import Session
 from holdfast.store.database import Transaction
-from holdfast.store.repos import sessions
 
 try:
     from pydantic import ValidationError
@@ -48,7 +48,7 @@ class HoldfastHistory:
 
         found = await self._session.read(view)
         try:
-            return ModelMessagesTypeAdapter.validate_python([decode_item(item.event) for item in found])
+            return ModelMessagesTypeAdapter.validate_python(decode_items(found))
         except ValidationError as e:
             raise Invalid(
                 f"the installed pydantic-ai cannot read the messages of {self.session_id}; they are stored unchanged: {e}"
@@ -72,8 +72,8 @@ class HoldfastHistory:
         """Let another process write to the session at once, instead of after 30 seconds without use."""
         await settle(self._session.release())
 
-    def _undo_all(self, tx: Transaction, session_id: str) -> Sequence[Event]:
-        found = self._reader.read(tx, sessions.get(tx, session_id))
+    def _undo_all(self, tx: Transaction, session: Session) -> Sequence[Event]:
+        found = self._reader.read(tx, session)
         return [Rewound(to_seq=found[0].seq - 1)] if found else []
 
 

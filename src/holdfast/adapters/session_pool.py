@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from holdfast.adapters.framework_session import FrameworkSession, framework_session
+from holdfast.adapters.framework_session import FrameworkSession, Written, framework_session
+from holdfast.adapters.log_fold import LogFold
 from holdfast.adapters.shared_store import SharedStore, shared_store
 
-S = TypeVar("S")
+S = TypeVar("S", bound=LogFold)
 MOST = 256
 """Sessions in memory: arbitrary. The state of another one is read from its log again."""
 
@@ -28,6 +29,11 @@ class PooledSession(Generic[S]):
         with self._lock:
             yield self._state
 
+    def note(self, written: Written | None) -> None:
+        """Bring the state up to date with a write that has just been committed."""
+        with self._lock:
+            self._state.note_written(written)
+
 
 class SessionPool(Generic[S]):
     """Thread-safe."""
@@ -39,12 +45,14 @@ class SessionPool(Generic[S]):
         self._is_shared = is_shared
         self._lock = threading.Lock()
         self._found: OrderedDict[str, PooledSession[S]] = OrderedDict()
-        shared_store(url)
+        self._store = shared_store(url)
 
     @property
     def store(self) -> SharedStore:
-        """The store, which is opened again if it was closed."""
-        return shared_store(self._url)
+        """The store, which is opened again if it was closed, or if this is a forked process."""
+        if not self._store.is_usable:
+            self._store = shared_store(self._url)
+        return self._store
 
     def get(self, name: str, *, parent: str | None = None) -> PooledSession[S]:
         """The session of this name; see `framework_session`."""

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
 from typing import TypeVar
 
 import msgspec
@@ -81,6 +84,20 @@ def decode(kind: str, body: str) -> Event:
         return loads(body, KINDS[kind])
     except (msgspec.MsgspecError, ValueError) as e:
         raise Corrupt(f"the body of a {kind} event cannot be read: {e}") from e
+
+
+def decode_many(kind: str, bodies: Sequence[str]) -> list[Event]:
+    """Like `decode` for the bodies of many events of one kind, twice as fast."""
+    text = f"[{','.join(bodies)}]"
+    if kind in KINDS and "\\ud" not in text:
+        with suppress(msgspec.MsgspecError):
+            return _list_decoder(kind).decode(text)
+    return [decode(kind, body) for body in bodies]  # names the unreadable one
+
+
+@cache
+def _list_decoder(kind: str) -> msgspec.json.Decoder[list[Event]]:
+    return msgspec.json.Decoder(list[KINDS[kind]])  # type: ignore[valid-type] # a kind has one class
 
 
 def link(previous: str, kind: str, at: int, body: str) -> str:

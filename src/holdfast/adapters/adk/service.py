@@ -81,9 +81,9 @@ class HoldfastSessionService(BaseSessionService):
         first = whole_state(ADAPTER, scopes[""], time)
         pooled = self._get(app_name, user_id, session_id)
 
-        def decide(tx: Transaction, stored_id: str) -> Sequence[StoredEvent]:
+        def decide(tx: Transaction, stored: Any) -> Sequence[StoredEvent]:
             with pooled.state() as fold:
-                fold.catch_up(tx, stored_id)
+                fold.catch_up(tx, stored)
                 if fold.newest:
                     raise Conflict("another caller has created it")
             self._change(tx, changes, time)
@@ -93,7 +93,7 @@ class HoldfastSessionService(BaseSessionService):
         if await pooled.session.read(lambda _, session: session is not None):
             raise exists
         try:
-            await pooled.session.write(decide)
+            pooled.note(await pooled.session.write(decide))
         except Conflict as e:
             if type(e) is not Conflict:
                 raise
@@ -167,6 +167,7 @@ class HoldfastSessionService(BaseSessionService):
                 raise StaleSessionError(STALE.format(session.id)) from e
             if written is None:
                 raise SessionNotFoundError(f"Session {session.id} not found.")
+            pooled.note(written)
             if written.events or all(one.id != event.id for one in session.events):
                 event = await super().append_event(session, event)
                 session.last_update_time = event.timestamp
@@ -186,13 +187,13 @@ class HoldfastSessionService(BaseSessionService):
         time: float,
         changes: Sequence[StateChange],
         tx: Transaction,
-        stored_id: str,
+        stored: Any,
     ) -> Sequence[StoredEvent]:
         with pooled.state() as fold:
-            fold.catch_up(tx, stored_id)
-            if item.key in fold.seqs and read_item_at(tx, stored_id, fold.seqs[item.key]).item == item.item:
+            fold.catch_up(tx, stored)
+            if item.key in fold.seqs and read_item_at(tx, stored.id, fold.seqs[item.key]).item == item.item:
                 return []
-            if _is_stale(session, stored_id, fold):
+            if _is_stale(session, stored.id, fold):
                 raise StaleSessionError(STALE.format(session.id))
             whole = fold.whole_state_after(item)
         self._change(tx, changes, time)

@@ -6,37 +6,25 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from typing import Any, cast
 
-from holdfast.adapters.framework_session import Decide, channel_of, constant, settle
-from holdfast.adapters.items import read_item_at
-from holdfast.adapters.langgraph.thread import (
-    ADAPTER,
-    ItemLoader,
-    ItemWriter,
-    RemovedCheckpoints,
-    StoredCheckpoint,
-    StoredWrite,
-    StoredWrites,
-    ThreadState,
-    move_item,
-    pack,
-    unpack,
-)
+from holdfast.adapters.framework_session import Decide, Written, channel_of, constant, settle
+from holdfast.adapters.langgraph.checkpoint_writes import CheckpointWriter, Prepared
+from holdfast.adapters.langgraph.items import ADAPTER, encode_removal, move_item, unpack
+from holdfast.adapters.langgraph.thread_state import StoredCheckpoint, StoredWrite, ThreadState
+from holdfast.adapters.langgraph.value_loader import ValueLoader
 from holdfast.adapters.requirement import missing
 from holdfast.adapters.session_pool import PooledSession, SessionPool
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, ItemAdded, Trashed
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
-from holdfast.store.repos import aliases, log, sessions
+from holdfast.store.repos import aliases, log
 
 try:
     from langgraph.checkpoint.base import (
-        WRITES_IDX_MAP,
         BaseCheckpointSaver,
         Checkpoint,
         CheckpointTuple,
         get_checkpoint_id,
-        get_checkpoint_metadata,
     )
 except ImportError as e:
     raise missing("langgraph", e) from e
@@ -59,6 +47,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def __init__(self, store: str | None = None, *, serde: Any = None) -> None:
         super().__init__(serde=serde)
         self._threads = SessionPool(store, ADAPTER, ThreadState)
+        self._writer = CheckpointWriter(lambda: self.serde)
 
     @classmethod
     def from_url(cls, store: str | None = None, *, serde: Any = None) -> "SaverScope":
@@ -99,23 +88,27 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def put(self, config: Config, checkpoint: Checkpoint, metadata: Any, new_versions: Any) -> Config:
         thread = self._thread(config)
-        thread.session.write_now(partial(self._put, thread, config, checkpoint, metadata, new_versions))
+        prepared = self._writer.prepare_put(config, checkpoint, metadata, new_versions)
+        self._note(thread, prepared, thread.session.write_now(partial(prepared.decide, thread)))
         return _config(_name(config), _namespace(config), checkpoint["id"])
 
     async def aput(self, config: Config, checkpoint: Checkpoint, metadata: Any, new_versions: Any) -> Config:
         thread = self._thread(config)
-        await thread.session.write(partial(self._put, thread, config, checkpoint, metadata, new_versions))
+        prepared = self._writer.prepare_put(config, checkpoint, metadata, new_versions)
+        self._note(thread, prepared, await thread.session.write(partial(prepared.decide, thread)))
         return _config(_name(config), _namespace(config), checkpoint["id"])
 
     def put_writes(self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
         thread = self._thread(config)
-        thread.session.write_now(partial(self._put_writes, thread, config, writes, task_id, task_path))
+        prepared = self._writer.prepare_writes(config, writes, task_id, task_path)
+        self._note(thread, prepared, thread.session.write_now(partial(prepared.decide, thread)))
 
     async def aput_writes(
         self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         thread = self._thread(config)
-        await thread.session.write(partial(self._put_writes, thread, config, writes, task_id, task_path))
+        prepared = self._writer.prepare_writes(config, writes, task_id, task_path)
+        self._note(thread, prepared, await thread.session.write(partial(prepared.decide, thread)))
 
     # deleting and copying
 
@@ -170,20 +163,24 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def release(self) -> None:
         """Let other processes write to the threads of this saver at once, instead of after 30 seconds without use."""
         self._threads.release()
+        self._writer.forget()
 
     # in transactions
 
     def _get(self, config: Config, tx: Transaction, session: Session | None) -> CheckpointTuple | None:
         if session is None:
             return None
+        wanted, ns = get_checkpoint_id(config), _namespace(config)
         with self._thread(config).state() as state:
-            state.catch_up(tx, session.id)
-            wanted, ns = get_checkpoint_id(config), _namespace(config)
-            found = state.checkpoints.get((ns, wanted)) if wanted else next(iter(state.newest_first(ns)), None)
+            state.catch_up(tx, session)
+            found = state.checkpoints.get((ns, wanted)) if wanted else state.get_newest(ns)
             writes = [] if found is None else state.ordered_writes(found)
-        return (
-            None if found is None else self._tuple(_name(config), found, writes, partial(read_item_at, tx, session.id))
-        )
+            loader = ValueLoader(tx, session.id, state.verified, self.serde)
+        if found is None:
+            return None
+        made = self._tuple(_name(config), found, writes, loader)
+        self._note_verified(_name(config), loader)
+        return made
 
     def _list(
         self,
@@ -200,8 +197,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         ns = config["configurable"].get("checkpoint_ns") if config else None
         wanted, limit_id = (get_checkpoint_id(one) if one else None for one in (config, before))
         with self._threads.get(name).state() as state:
-            state.catch_up(tx, session.id)
+            state.catch_up(tx, session)
             found = [(one, state.ordered_writes(one)) for one in state.newest_first(ns)]
+            loader = ValueLoader(tx, session.id, state.verified, self.serde)
         tuples = []
         for one, writes in found:
             if (wanted and one.id != wanted) or (limit_id and one.id >= limit_id):
@@ -209,89 +207,40 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             metadata = self.serde.loads_typed(unpack(one.metadata))
             if filter and any(metadata.get(key) != value for key, value in filter.items()):
                 continue
-            tuples.append(self._tuple(name, one, writes, partial(read_item_at, tx, session.id)))
+            tuples.append(self._tuple(name, one, writes, loader))
             if limit is not None and len(tuples) >= limit:
                 break
+        self._note_verified(name, loader)
         return tuples
 
     def _tuple(
-        self, name: str, found: StoredCheckpoint, writes: Sequence[StoredWrite], read: Callable[[int], ItemAdded]
+        self, name: str, found: StoredCheckpoint, writes: Sequence[StoredWrite], loader: ValueLoader
     ) -> CheckpointTuple:
-        loader = ItemLoader(read, self.serde)
-        checkpoint = self.serde.loads_typed(unpack(found.body))
-        checkpoint["channel_values"] = {channel: loader.load(seq) for channel, seq in found.values.items()}
+        values = loader.load({**found.values, **{(at, one.channel): one.value for at, one in enumerate(writes)}})
+        checkpoint = {"channel_versions": dict(found.versions), **self.serde.loads_typed(unpack(found.body))}
+        checkpoint["channel_values"] = {channel: values[channel] for channel in found.values}
         return CheckpointTuple(
             _config(name, found.ns, found.id),
-            checkpoint,
+            cast("Checkpoint", checkpoint),
             self.serde.loads_typed(unpack(found.metadata)),
             None if found.parent is None else _config(name, found.ns, found.parent),
-            [(one.task, one.channel, loader.load(one.value)) for one in writes],
+            [(one.task, one.channel, values[at, one.channel]) for at, one in enumerate(writes)],
         )
 
-    def _put(
-        self,
-        thread: Thread,
-        config: Config,
-        checkpoint: Checkpoint,
-        metadata: Any,
-        new_versions: Any,
-        tx: Transaction,
-        session_id: str,
-    ) -> Sequence[Event]:
-        body = dict(checkpoint)
-        values = cast("dict[str, Any]", body.pop("channel_values"))
-        ns, versions = _namespace(config), checkpoint["channel_versions"]
-        with thread.state() as state:
-            state.catch_up(tx, session_id)
-            writer = ItemWriter(state, sessions.get(tx, session_id).seq, self.serde)
-            stored: dict[str, int] = {}
-            for channel, version in versions.items():
-                known = None if channel in new_versions else state.versions.get((ns, channel, version))
-                if known is not None:
-                    stored[channel] = known
-                elif channel in values:
-                    stored[channel] = writer.add_value(values[channel])
-        fact = StoredCheckpoint(
-            ns=ns,
-            id=checkpoint["id"],
-            parent=get_checkpoint_id(config),
-            versions=dict(versions),
-            body=pack(self.serde.dumps_typed(body)),
-            metadata=pack(self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))),
-            values=stored,
-        )
-        writer.add_fact("checkpoint", fact)
-        return writer.events
+    def _note(self, thread: Thread, prepared: Prepared, written: Written | None) -> None:
+        thread.note(written)
+        prepared.note(written)
 
-    def _put_writes(
-        self,
-        thread: Thread,
-        config: Config,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str,
-        tx: Transaction,
-        session_id: str,
-    ) -> Sequence[Event]:
-        with thread.state() as state:
-            state.catch_up(tx, session_id)
-            writer = ItemWriter(state, sessions.get(tx, session_id).seq, self.serde)
-            stored = [
-                StoredWrite(task_id, task_path, WRITES_IDX_MAP.get(channel, index), channel, writer.add_value(value))
-                for index, (channel, value) in enumerate(writes)
-            ]
-        writer.add_fact("writes", StoredWrites(_namespace(config), config["configurable"]["checkpoint_id"], stored))
-        return writer.events
+    def _note_verified(self, name: str, loader: ValueLoader) -> None:
+        with self._threads.get(name).state() as state:
+            state.note_verified(loader.verified)
 
     def _removal(self, thread: Thread, choose: Callable[[ThreadState], Checkpoints]) -> Decide:
-        def decide(tx: Transaction, session_id: str) -> Sequence[Event]:
+        def decide(tx: Transaction, session: Session) -> Sequence[Event]:
             with thread.state() as state:
-                state.catch_up(tx, session_id)
+                state.catch_up(tx, session)
                 removed = [(one.ns, one.id) for one in choose(state)]
-                writer = ItemWriter(state, 0, self.serde)
-            if removed:
-                writer.add_fact("removed", RemovedCheckpoints(removed))
-            return writer.events
+            return [encode_removal(removed)] if removed else []
 
         return decide
 
@@ -355,13 +304,12 @@ def _read_items(tx: Transaction, session: Session | None) -> "list[tuple[int, It
     return [(entry.seq, entry.event) for entry in found if isinstance(entry.event, ItemAdded)]
 
 
-def _copy(found: "list[tuple[int, ItemAdded]]", tx: Transaction, session_id: str) -> Sequence[Event]:
-    last = sessions.get(tx, session_id).seq
-    moved: dict[int, int] = {}
+def _copy(found: "list[tuple[int, ItemAdded]]", tx: Transaction, session: Session) -> Sequence[Event]:
+    last, moved = session.seq, dict[int, int]()
     events: list[Event] = []
     for seq, event in found:
+        moved[seq] = last + len(events) + 1
         events.append(move_item(event, moved))
-        moved[seq] = last + len(events)
     return events
 
 

@@ -34,6 +34,7 @@ from holdfast.adapters.session_pool import SessionPool
 from holdfast.model.errors import Invalid
 from holdfast.model.event import ItemAdded, SessionOpened, Trashed
 from holdfast.model.ids import SESSION
+from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import aliases, sessions
 
@@ -205,7 +206,7 @@ class HoldfastStore(BaseStore):
             yield {}
             return
         with self._namespaces.get(name_of(namespace)).state() as fold:
-            fold.catch_up(tx, session.id)
+            fold.catch_up(tx, session)
             yield fold.entries
 
     def _changes(self, batch: StoreBatch, touched: "Touched") -> list[NamespaceChange]:
@@ -244,16 +245,16 @@ class HoldfastStore(BaseStore):
                 root, _ = sessions.create_for_channel(tx, root_id, OPENED, at=at)
                 opened = SessionOpened(source="library", channel=channel, side_of=root.id)
                 session, _ = sessions.create_for_channel(tx, change.new_id, opened, at=at)
-            append_shared(tx, session, change.items, at=at)
+            session = append_shared(tx, session, change.items, at=at)
             if change.deletes:
-                self._trash_if_empty(tx, change.namespace, session.id, at=at)
+                self._trash_if_empty(tx, change.namespace, session, at=at)
 
-    def _trash_if_empty(self, tx: Transaction, namespace: Namespace, session_id: str, *, at: int) -> None:
+    def _trash_if_empty(self, tx: Transaction, namespace: Namespace, session: Session, *, at: int) -> None:
         with self._namespaces.get(name_of(namespace)).state() as fold:
-            fold.catch_up(tx, session_id)
+            fold.catch_up(tx, session)
             is_empty = not fold.entries
         if is_empty:
-            append_shared(tx, sessions.get(tx, session_id), [EMPTIED], at=at)
+            append_shared(tx, session, [EMPTIED], at=at)
 
 
 class FoundValue(msgspec.Struct, frozen=True):

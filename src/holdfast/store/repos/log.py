@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import cast
+from typing import Self, cast
 
 import msgspec
 
@@ -52,6 +52,10 @@ class LogHead(msgspec.Struct, frozen=True):
     session_id: str
     seq: int
     hash: str
+
+    @classmethod
+    def of(cls, session: Session) -> Self:
+        return cls(session.id, session.seq, session.hash)
 
 
 class ReplyDraft(msgspec.Struct, frozen=True):
@@ -104,7 +108,12 @@ def append(tx: Transaction, lease: Lease, events: Sequence[Event], *, at: int) -
 
     Raises LeaseLost and writes nothing if the lease was lost.
     """
-    return extend(tx, session_from_row(_lock(tx, "log.lock_held", lease)), events, at=at)
+    return extend(tx, lock_held(tx, lease), events, at=at)
+
+
+def lock_held(tx: Transaction, lease: Lease) -> Session:
+    """Lock the session for `extend`. Raises LeaseLost."""
+    return session_from_row(_lock(tx, "log.lock_held", lease))
 
 
 def lock_at_turn_end(tx: Transaction, lease: Lease) -> SessionAtTurnEnd:
@@ -127,10 +136,15 @@ def require_lease(tx: Transaction, lease: Lease) -> None:
 
 def append_unheld(tx: Transaction, session_id: str, events: Sequence[Event], *, at: int) -> Session:
     """Like `append`, for a session without a lease. Raises Busy if a worker holds it."""
+    return extend(tx, lock_unheld(tx, session_id), events, at=at)
+
+
+def lock_unheld(tx: Transaction, session_id: str) -> Session:
+    """Lock the session, which has no lease, for `extend`. Raises Busy if a worker holds it."""
     head = tx.one("log.lock_unheld", session=session_id)
     if head is None:
         raise make_busy_error(tx, session_id)
-    return extend(tx, session_from_row(head), events, at=at)
+    return session_from_row(head)
 
 
 def annotate(tx: Transaction, session_id: str, event: Event, *, at: int) -> Session:
