@@ -74,7 +74,7 @@ async def _langgraph(folder: Path, stack: AsyncExitStack) -> Framework:
         "HoldfastSaver": LangGraphLayer(HoldfastSaver(f"sqlite:///{ours}")),
         "SqliteSaver": LangGraphLayer(await stack.enter_async_context(AsyncSqliteSaver.from_conn_string(str(theirs)))),
     }
-    return Framework("langgraph", layers, [ours, theirs], appends=20, bytes_goal=0.01, steps=1_000)
+    return Framework("langgraph", layers, [ours, theirs], appends=2, bytes_goal=0.01, steps=1_000)
 
 
 async def _claude(folder: Path, stack: AsyncExitStack) -> Framework:
@@ -97,7 +97,7 @@ async def _measure_one(framework: Framework, rounds: int, appends: int) -> list[
     figures = [_bytes(framework)] if framework.steps else []
     for what, run, goal in (
         ("durable appends, one session", _append_to_one(steps, numbers), Goal("≥", 2)),
-        ("durable appends, 64 sessions at once", _append_to_many(max(2, steps // 20), numbers), Goal("≥", 6)),
+        ("durable appends, 64 sessions at once", _append_to_many(max(10, steps // 20), numbers), Goal("≥", 6)),
     ):
         results = await alternate({name: run(layer) for name, layer in framework.layers.items()}, rounds)
         figures.append(_figure(framework, results, what, goal, lambda rate: f"{rate:,.0f}/s"))
@@ -118,11 +118,17 @@ async def _measure_one(framework: Framework, rounds: int, appends: int) -> list[
 
 
 def _bytes(framework: Framework) -> Figure:
-    """After the same appends to both, with the WAL."""
-    ours, theirs = map(_size, framework.files)
+    """After the same appends to both. What is in our WAL, which keeps its size of at most 8 MB, is moved into the file first."""
+    from holdfast.adapters.shared_store import close_stores
+
+    if framework.steps:
+        close_stores()
+        ours, theirs = (file.stat().st_size for file in framework.files)
+    else:
+        ours, theirs = map(_size, framework.files)
     kind: Kind = "disk"
     return Figure(
-        what=f"{framework.name}: bytes on disk, WAL included",
+        what=f"{framework.name}: bytes on disk, " + ("without the WAL" if framework.steps else "WAL included"),
         value=f"{ours:,}",
         beside=list(framework.layers)[1],
         judged=ours / theirs,
