@@ -1,9 +1,12 @@
-"""Small texts: counts, code blocks, and numbers that people or their programs send."""
+"""Small texts: counts, code blocks, character sets, and numbers that people or their programs send."""
 
+import codecs
 import re
 
 MAX_DIGITS = 18
 """Digits of a number that every database can store."""
+NO_CHARSETS = frozenset({"punycode", "idna", "unicode-escape", "raw-unicode-escape", "undefined"})
+"""Codecs of Python that are not character sets of texts. The time that punycode takes grows with the square of the length."""
 
 
 def counted(number: int, thing: str) -> str:
@@ -21,3 +24,12 @@ def fenced(text: str, language: str = "") -> str:
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
+
+
+def decode_text(data: bytes, charset: str) -> str:
+    """The text; bytes that do not fit are replaced. An unknown character set counts as UTF-8."""
+    try:
+        known = codecs.lookup(charset).name not in NO_CHARSETS
+        return data.decode(charset if known else "utf-8", "replace")
+    except (LookupError, ValueError):
+        return data.decode("utf-8", "replace")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.model.finding import Finding
+from holdfast.model.text import decode_text
 from holdfast.model.tool import ToolContext, ToolOutput
 from holdfast.safe_fetch import FetchedContent, SafeFetcher, TooLarge
 from holdfast.tools.spec import load_spec
@@ -97,7 +98,4 @@ def _decode(content: FetchedContent) -> str:
     in_page = META_CHARSET.search(body[:2_048])
     by_mark = next((charset for mark, charset in MARKS if body.startswith(mark)), None)
     charset = by_mark or (named and named[1]) or (in_page and in_page[1].decode("ascii", "replace")) or "utf-8"
-    try:
-        return body.decode(charset, "replace").removeprefix("\ufeff")
-    except (LookupError, UnicodeError):
-        return body.decode("utf-8", "replace")
+    return decode_text(body, charset).removeprefix("\ufeff")

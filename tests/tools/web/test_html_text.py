@@ -95,6 +95,11 @@ def test_a_large_hostile_page_is_read_in_time(piece: str) -> None:
     html_to_text(piece * (400_000 // len(piece)))
 
 
+def test_a_tag_as_large_as_a_page_may_be_is_read_in_time() -> None:
+    """Reading it once for each of its attributes would take minutes."""
+    assert html_to_text("<a " + 'x="y" ' * 800_000 + ">b").text == "b"
+
+
 PIECES = [*"<>/=\"'ab -!&;\n", "script", "pre", "hidden", "<!--", "-->", "nav", "href", "http://[x"]
 
 

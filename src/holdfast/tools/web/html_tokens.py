@@ -68,9 +68,10 @@ def _after(source: str, mark: str, start: int) -> int:
 
 def _tag_end(source: str, start: int) -> int:
     """The position after the tag. A quoted value may contain `>`; without an end, the tag takes the rest."""
-    position = start
+    position, close = start, -1
     while True:
-        close = source.find(">", position)
+        if close < position:
+            close = source.find(">", position)
         if close < 0:
             return len(source)
         quote = _first_quoted_value(source, position, close)

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.gateway.port import Attachment
 from holdfast.model.errors import Invalid
+from holdfast.model.text import decode_text
 
 TRUNCATED_HEADER = "X-Holdfast-Cut"
 """Our own header on a mail that was not read completely: its size."""
@@ -55,11 +56,8 @@ def body_text(mail: EmailMessage) -> str:
 
 def _decode_part(part: "MIMEPart[Any, Any]") -> str:
     """The text of a part, even if its declared encoding is wrong."""
-    try:
-        return str(part.get_content())
-    except (LookupError, ValueError, KeyError):
-        raw = part.get_payload(decode=True)
-        return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else ""
+    raw = part.get_payload(decode=True)
+    return decode_text(raw, part.get_content_charset("utf-8")) if isinstance(raw, bytes) else ""
 
 
 def list_attachments(mail: EmailMessage) -> list[Attachment]:
