@@ -152,6 +152,10 @@ def test_open_questions_have_a_page_a_badge_a_place_in_the_title_and_a_filter(pa
     expect(page.locator("#question-count")).to_have_text(re.compile(r"^\d+$"))
     expect(page).to_have_title(re.compile(r"^\(\d+\) Questions"))
     expect(card.locator("pre")).not_to_be_empty()
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 500})
+        hidden = "one => one.scrollHeight - one.clientHeight"
+        assert card.locator("pre").evaluate(hidden) == 0, "all that would run is shown without scrolling in a box"
     page.goto(f"{server.url}/?state=asking")
     expect(page.locator(f"#row-{name} .state")).to_have_text("needs you")
     expect(page.locator("#question-count")).to_be_visible()

@@ -1,5 +1,6 @@
 """The page of usage and cost: charts by day, model, source and user over a range of days. The server draws them."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from typing import Literal, get_args
@@ -72,7 +73,8 @@ async def send_csv(request: Request) -> Response:
     groups = await report.read_groups(context.database, days, COLUMNS)
     name = f"holdfast-usage-{days.first}-{days.last}.csv"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
-    return Response(as_csv(COLUMNS, groups), headers=headers, media_type="text/csv; charset=utf-8")
+    text = await asyncio.to_thread(as_csv, COLUMNS, groups)  # a year of many models takes longer than others may wait
+    return Response(text, headers=headers, media_type="text/csv; charset=utf-8")
 
 
 def _range(request: Request, context: DashboardContext) -> UsageRange:

@@ -1,5 +1,7 @@
 """Usage and cost."""
 
+import asyncio
+
 from starlette.responses import Response
 
 from holdfast.api.context import API_USER
@@ -18,7 +20,7 @@ async def get_usage(call: EndpointCall) -> UsageResponse:
 async def get_usage_csv(call: EndpointCall) -> Response:
     """Get the same as CSV."""
     _, by, groups = await _read(call)
-    return Response(as_csv(by, groups), media_type="text/csv; charset=utf-8")
+    return Response(await asyncio.to_thread(as_csv, by, groups), media_type="text/csv; charset=utf-8")
 
 
 async def _read(call: EndpointCall) -> tuple[UsageRange, tuple[GroupBy, ...], list[UsageGroup]]:
