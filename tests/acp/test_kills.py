@@ -103,3 +103,16 @@ async def test_a_call_that_was_cut_off_is_shown_as_failed_with_an_unknown_outcom
     assert (ended["status"], ended["rawOutput"]["outcome"]) == ("failed", "unknown")
     assert "unknown" in ended["content"][0]["content"]["text"]
     assert "the turn was interrupted" in other.text(session)
+
+
+async def test_an_agent_ends_with_its_editor_while_a_turn_of_a_killed_one_is_open(home: Path, folder: Path) -> None:
+    async with editing(home) as other, editing(home, wait=False) as editor:
+        session = await editor.new(folder)
+        await other.load(folder, session)
+        turn = asyncio.create_task(editor.say(session, 'use tool terminal {"command": "sleep 100"}'))
+        await other.wait_for(lambda: any(u.get("status") == "in_progress" for _, u in other.updates))
+        editor.process.kill()
+        await editor.process.wait()
+        turn.cancel()
+
+    assert other.process.returncode == 0, "it has not waited for a turn that it does not run"

@@ -63,6 +63,8 @@ from holdfast.tasks import running, wait_for_first
 logger = logging.getLogger(__name__)
 SOURCE: Source = "chat"
 """A person talks to the agent, as in the terminal."""
+CHECK_SECONDS = 0.25
+"""How often to check whether a turn has ended: its end is shown a moment before."""
 
 
 class EditorAgent:
@@ -85,10 +87,10 @@ class EditorAgent:
             await session.close()
 
     async def wait_until_idle(self) -> None:
-        """Wait until every running turn has ended, or waits for an answer that nobody here can give any more."""
+        """Wait until every turn that runs here has ended, or waits for an answer that nobody here can give any more."""
         while busy := [session for session in self._sessions.values() if session.is_busy]:
             async with running(*(session.wait_for_change() for session in busy)) as tasks:
-                await wait_for_first(*tasks)
+                await wait_for_first(*tasks, seconds=CHECK_SECONDS)
 
     # connection
 

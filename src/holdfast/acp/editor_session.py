@@ -31,7 +31,6 @@ from holdfast.model.event import (
     ModelSaid,
     Quarantined,
     TurnEnded,
-    TurnStarted,
     UserSaid,
 )
 from holdfast.model.message import Content
@@ -67,7 +66,6 @@ class EditorSession:
         self._questions: dict[tuple[str, str, str], asyncio.Task[None]] = {}
         self._seen = 0
         self._tasks = Tasks()
-        self._open_turn: str | None = None
         self._changed = asyncio.Event()
         """Set when a turn has ended or a question was asked."""
 
@@ -77,7 +75,7 @@ class EditorSession:
         """Show the session, if wanted, and follow it from there on. Open questions are asked again."""
         await self._close_left_turn()
         session, entries = await self._engine.read(self.session_id)
-        self._seen, self._open_turn = session.seq, session.summary.open_turn
+        self._seen = session.seq
         self._renderer.window = self._services.window(session.summary.model)
         if replay:
             for entry in standing(entries):
@@ -106,8 +104,8 @@ class EditorSession:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a turn runs, or a prompt waits for its turn, and no answer of a person is needed."""
-        return (self._open_turn is not None or bool(self._turns)) and not self._questions
+        """Whether this process runs a turn, or waits to run one, and no answer of a person is needed."""
+        return self._engine.is_serving(self.session_id) and not self._questions
 
     async def wait_for_change(self) -> None:
         """Wait until a turn ends or a question is asked."""
@@ -157,8 +155,6 @@ class EditorSession:
     def _note(self, entry: Entry) -> None:
         event = entry.event
         match event:
-            case TurnStarted():
-                self._open_turn = event.turn_id
             case UserSaid() if event.input_id in self._turns:
                 self._turns[event.turn_id] = self._turns.pop(event.input_id)
             case ModelSaid() if event.turn_id in self._turns:
@@ -174,8 +170,6 @@ class EditorSession:
         for key in list(self._questions):
             if key[:2] == (self.session_id, event.turn_id):
                 self._stop_asking(key)
-        if self._open_turn == event.turn_id:
-            self._open_turn = None
         future = self._turns.pop(event.turn_id, None)
         if future is not None and not future.done():
             future.set_result(event)

@@ -279,10 +279,13 @@ class Engine:
     async def answer(self, call_key: tuple[str, str, str], answer: Answer, *, by: str) -> ApprovalAnswered:
         """Answer the question about a call (session, turn, call), once. The turn continues, also one that a dead worker left.
 
-        So do the turns of the sessions above that wait for a child session.
+        So do the turns of the sessions above that wait for a child session. A cancellation takes effect only afterwards.
 
         Raises NotFound, Conflict if it was answered before, and Invalid for a rule that would not be safe.
         """
+        return await run_to_completion(self._answer(call_key, answer, by))
+
+    async def _answer(self, call_key: tuple[str, str, str], answer: Answer, by: str) -> ApprovalAnswered:
         at = self.services.clock.now()
         given = await self.services.database.write(approvals.answer, *call_key, answer=answer, by=by, at=at)
         session_id, turn_id, _ = call_key

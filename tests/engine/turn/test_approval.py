@@ -338,3 +338,28 @@ async def test_a_worker_that_leaves_does_not_wait_for_the_answer_of_a_person(
 
     assert [one.call_id for one in await other.questions(session.id)] == [question.call_id]
     assert not stage.mailer.outbox.exists()
+
+
+async def test_an_answer_continues_a_turn_that_was_left_even_if_its_caller_is_cancelled(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    stages.append(stage := await set_up(tmp_path, ASK, ScriptStep(say="Done."), approval_seconds=None))
+    session = await stage.session()
+    turn = asyncio.create_task(stage.play(session.id, "Mail all"))
+    question = await asked(stage, session.id)
+    await stage.engine.close("restarted")
+    turn.cancel()
+    stages.append(
+        other := await set_up(tmp_path, ASK, ScriptStep(say="Done."), approval_seconds=None, database=stage.database)
+    )
+
+    answering = asyncio.create_task(
+        other.approve(session.id, question.turn_id, question.call_id, allowed=True, by="bo")
+    )
+    await asyncio.sleep(0)
+    answering.cancel()
+    async for item in other.engine.watch(session.id):
+        if isinstance(item, Entry) and item.kind == "turn_ended":
+            break
+
+    assert other.mailer.outbox.read_text() == "all\n"
