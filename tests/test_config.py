@@ -436,6 +436,7 @@ def test_the_key_for_images_can_come_from_the_environment(home: Path) -> None:
         ('[terminal]\nbackend = "x"', "terminal.backend: expected one of local, bubblewrap, container, ssh"),
         ('[telemetry]\nsignals = ["x"]', "telemetry.signals[0]: expected one of traces, metrics, logs"),
         ('[telemetry]\nsignals = "x"', "telemetry.signals: expected a list, got a string"),
+        ('[terminal]\nbackend = "ssh"', "terminal.backend ssh needs [terminal.ssh] host"),
         ('[web]\nsearch_provider = "x"', "web.search_provider: expected one of brave, tavily, searxng"),
         ("[prices]\nx = 1", "prices: expected a table, got an integer"),
     ],

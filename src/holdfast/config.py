@@ -325,6 +325,9 @@ def _check(settings: Settings, file: str) -> None:
     for name, server in settings.mcp.items():
         if bool(server.command) == bool(server.url):
             raise Invalid(f"{file}: mcp.{name} needs either a command or a url")
+    terminal = settings.terminal
+    if missing := terminal.missing_for(terminal.backend):
+        raise Invalid(f"{file}: terminal.backend {terminal.backend} needs {missing}")
     web = settings.web
     if web.search_provider == "searxng" and web.base_url is None:
         raise Invalid(f"{file}: web.search_provider searxng needs web.base_url, the address of the instance")

@@ -227,6 +227,12 @@ class Terminal(Section, frozen=True):
     """The default working directory of sessions of the API, schedules, batches and platforms.
     If not set, each has its own in `<home>/work`."""
 
+    def missing_for(self, backend: str | None) -> str:
+        """The setting without which a backend cannot be used; empty if none is missing."""
+        if backend == "ssh" and self.ssh.host is None:
+            return "[terminal.ssh] host"
+        return "[terminal.container] image" if backend == "container" and self.container.image is None else ""
+
 
 class ImageSettings(ModelAccess, frozen=True):
     """The service that makes images, by default that of the provider openai; and how chats show images."""

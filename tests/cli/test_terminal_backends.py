@@ -54,10 +54,22 @@ def test_settings_that_would_open_a_container_to_the_machine_are_refused(holdfas
     assert "--privileged is not allowed" in ran.err
 
 
-def test_a_container_backend_without_an_image_says_what_is_missing(holdfast: Holdfast) -> None:
-    ran = holdfast.process("run", command("true"), "--terminal", "container", env=TOOLS)
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (["run", "hello", "--terminal", "container"], "[terminal.container] image"),
+        (["chat", "--terminal", "ssh"], "[terminal.ssh] host"),
+        (["cron", "add", "0 8 * * *", "hello", "--terminal", "ssh"], "[terminal.ssh] host"),
+    ],
+)
+def test_a_backend_that_is_not_configured_is_refused_before_anything_is_saved(
+    holdfast: Holdfast, words: list[str], missing: str
+) -> None:
+    ran = holdfast(*words)
 
-    assert "[terminal.container] image is not set" in ran.out
+    assert (ran.code, ran.out) == (2, "")
+    assert f"cannot be used: {missing} is not set" in ran.err
+    assert holdfast("sessions", "list", "--json").json["sessions"] == []
 
 
 def test_a_schedule_keeps_its_backend(holdfast: Holdfast) -> None:

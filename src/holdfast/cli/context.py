@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from holdfast.model.errors import NotSaved
+from holdfast.model.errors import Invalid, NotSaved
 from holdfast.model.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -46,6 +46,12 @@ class CliContext:
 
 def settings() -> "Settings":
     return _current().settings
+
+
+def require_terminal(backend: str | None) -> None:
+    """Raise Invalid if the settings lack what a terminal backend needs."""
+    if backend is not None and (missing := settings().terminal.missing_for(backend)):
+        raise Invalid(f"--terminal {backend} cannot be used: {missing} is not set")
 
 
 def _current() -> CliContext:

@@ -67,6 +67,7 @@ def add(
         _check_delivery(deliver)
     if model is not None:
         registry.parse(model)
+    context.require_terminal(terminal)
     tz = config.environment().get("TZ", "")
 
     def work(tx: "Transaction", app: "App") -> Schedule:

@@ -107,6 +107,7 @@ def run(
         registry.parse(model)
     if ref is None and key is None:
         model_setup.require_model(model or context.settings().model)
+    context.require_terminal(terminal)
     channel = None if key is None else CHANNEL + key
     opening = OpenRequest(
         ref=ref,

@@ -55,6 +55,7 @@ def chat(
         raise click.UsageError("--resume and --continue cannot be used together")
     if model is not None:
         registry.parse(model)
+    context.require_terminal(terminal)
     opening = OpenRequest(
         ref=ref,
         source="chat",
