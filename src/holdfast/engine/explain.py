@@ -197,7 +197,7 @@ def coming(
             return f"the next sweep resumes its turn (attempt {tried + 1})"
         return "the next sweep ends it, because its owner died; its turn can be resumed afterwards"
     if summary.goal == "active":
-        return "its goal is checked, and it continues with the goal or stops"
+        return "its goal is checked, and it continues with the goal or stops; with sub-agents in the background, after their results"
     if session.owner_worker is not None:
         return "it ends when its owner closes it or dies"
     if summary.source == "api":

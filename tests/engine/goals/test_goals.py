@@ -1,6 +1,7 @@
 """Goals from their start to their end, in one process."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from holdfast.model.entry import Entry
 from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.event import (
     Compacted,
+    Delegation,
     Event,
     GoalChecked,
     GoalEnded,
@@ -23,6 +25,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.message import text_of
 from holdfast.model.price import Price
+from holdfast.store.repos import delegations
 from tests.engine.goals.worker import decisions_in, goal_worker
 from tests.engine.well_formed import assert_well_formed
 
@@ -303,3 +306,28 @@ async def test_the_budget_of_a_goal_is_checked_before_each_call_and_pauses_it(tm
         await one.until(free, "done")
     calls = [event for event in log if isinstance(event, ModelSaid | ModelCalled)]
     assert len(calls) <= 3, "each call costs about a dollar"
+
+
+async def test_a_goal_waits_for_sub_agents_in_the_background(tmp_path: Path) -> None:
+    async with goal_worker(tmp_path) as one:
+        parent, child = await one.session(source="run", own=True), await one.session()
+        database, worker_id = one.stage.database, one.stage.worker_id
+        link = Delegation(parent_id=parent, turn_id="t", call_id="c")
+        child_of = partial(delegations.add, task_turn="t", title="count", delivery="wake", at=1, deadline=2**60)
+        await database.write(child_of, child, link)
+        await one.set(parent, "reach 2")
+        while not await one.turns(parent):
+            await asyncio.sleep(0.01)
+        await one.stage.engine.settled()
+        await one.stage.engine.goal_watch.look()
+        assert (one.script.checks, await one.decisions(parent)) == (0, [])
+        assert (await one.goal(parent)).due
+
+        record = await database.read(delegations.get, child)
+        assert record is not None
+        await database.write(delegations.end, record, "done", "", at=1)
+        assert await database.read(delegations.list_unclaimed, worker_id, parents=False) == [parent]
+        assert await database.read(delegations.list_unclaimed, "another", parents=False) == []
+        await one.stage.engine.delegation.check()
+        await one.until(parent, "done")
+        assert (await one.turns(parent), await one.decisions(parent)) == (["done"] * 2, ["done"])

@@ -116,9 +116,13 @@ def list_to_stop(tx: Transaction, *, at: int) -> list[DelegationRecord]:
 
 
 def list_unclaimed(tx: Transaction, worker_id: str, *, parents: bool) -> list[str]:
-    """Sessions that this worker should serve: children of those that it runs and, with `parents`, idle ones with a completion."""
+    """Sessions that this worker should serve: children of those that it runs, and idle ones with a completion.
+
+    Without `parents`, only those of the latter that it has open and that work towards a goal.
+    """
     children = tx.all("delegations.list_unclaimed_children", holder=worker_id)
-    waiting = tx.all("delegations.list_unclaimed_parents", holder=worker_id) if parents else []
+    query = "delegations.list_unclaimed_parents" if parents else "delegations.list_unclaimed_goals"
+    waiting = tx.all(query, holder=worker_id)
     return [cast("str", row[0]) for row in (*children, *waiting)]
 
 

@@ -110,3 +110,12 @@ WHERE id IN (SELECT session_id FROM input WHERE body <> '')
   AND (owner_worker IS NULL OR owner_worker = :holder)
   AND EXISTS (SELECT 1 FROM delegation WHERE delegation.parent_id = session.id)
 ORDER BY id;
+
+-- name: list_unclaimed_goals
+-- The same of sessions that :holder has open and that work towards a goal.
+SELECT id FROM session
+WHERE id IN (SELECT session_id FROM input WHERE body <> '')
+  AND lease_worker IS NULL AND open_turn IS NULL AND trashed_at IS NULL AND owner_worker = :holder
+  AND EXISTS (SELECT 1 FROM delegation WHERE delegation.parent_id = session.id)
+  AND EXISTS (SELECT 1 FROM goal WHERE goal.session_id = session.id AND goal.state = 'active')
+ORDER BY id;

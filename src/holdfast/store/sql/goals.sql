@@ -14,6 +14,7 @@ DELETE FROM goal WHERE session_id = :session;
 
 -- name: list_due
 -- Sessions whose goals this worker should check: it ran their newest turn, owns them, or nobody does and they need no person.
+-- While a sub-agent works in the background, the goal waits: its result will start a turn.
 SELECT goal.session_id
 FROM goal JOIN session ON session.id = goal.session_id
 WHERE goal.state = 'active' AND goal.due = 1 AND goal.deadline_at > :at
@@ -23,6 +24,10 @@ WHERE goal.state = 'active' AND goal.due = 1 AND goal.deadline_at > :at
     session.owner_worker = :holder
     OR (goal.worker_id = :holder AND session.owner_worker IS NULL)
     OR (session.owner_worker IS NULL AND session.source IN ('api', 'gateway', 'cron', 'batch', 'delegate'))
+  )
+  AND NOT EXISTS (
+    SELECT 1 FROM delegation
+    WHERE delegation.parent_id = session.id AND delegation.ended_at IS NULL AND delegation.delivery = 'wake'
   )
 ORDER BY goal.session_id;
 
