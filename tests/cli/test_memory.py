@@ -41,6 +41,7 @@ def test_commands_change_and_export_facts(holdfast: Holdfast, tmp_path: Path, mo
     assert "coffee" not in holdfast("memory", "show", "1").out
 
     exported = [json.loads(line) for line in holdfast("memory", "export").out.splitlines()]
+    assert holdfast("memory", "export", "-").out == holdfast("memory", "export").out
     assert exported[0] == {"format": "holdfast-memory", "version": 1, "facts": 2}
     assert [one["text"] for one in exported[1:]] == ["uses make", "for all"]
     file = tmp_path / "facts.jsonl"

@@ -194,12 +194,12 @@ def forget(*, refs: tuple[str, ...], as_json: bool) -> None:
 @click.option("--all", "everyone", is_flag=True, help="Include the facts of all owners.")
 @click.option("--history", is_flag=True, help="Include superseded and forgotten versions.")
 def export(*, file: Path | None, owner: str, everyone: bool, history: bool) -> None:
-    """Write facts as JSON lines, oldest first: to FILE, which must not exist, or to standard output."""
+    """Write facts as JSON lines, oldest first: to FILE, which must not exist, or to standard output (also as -)."""
     wanted = FactFilter(owner=None if everyone else owner, history=history)
     found = context.read(lambda tx: list(facts.iterate(tx, wanted)))[::-1]
     header = {"format": "holdfast-memory", "version": FORMAT, "facts": len(found)}
     lines = [dump(header), *(dump(FactItem.from_fact(fact)) for fact in found)]
-    if file is None:
+    if file is None or str(file) == "-":
         render.print_text("\n".join(lines))
         return
     try:
