@@ -153,7 +153,7 @@ def _owner(owner: str) -> str:
 @click.argument("text", metavar="TEXT")
 @context.json_option
 def correct(*, ref: str, text: str, as_json: bool) -> None:
-    """Replace a fact by a new version. The old one is kept, and no longer told to the model."""
+    """Replace a fact by a new version. The old version is kept; the model no longer gets it."""
     number = parse_fact_id(ref)
     fact = context.write(lambda tx, app: facts.correct(tx, number, text, by=LOCAL_USER, at=app.clock.now()))
     _print_saved(fact, f"{fact.id} replaces fact-{number}.", as_json=as_json)

@@ -41,7 +41,7 @@ def rewind(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Take a session back, with the files that its tools changed. Shows a diff and asks first."""
+    """Rewind a session, and restore the files that its tools changed. Shows a diff and asks first."""
     if (turns is not None) + (message is not None) + undo > 1:
         raise click.UsageError("--turns, --to and --undo cannot be used together")
     if not (preview or yes) and (as_json or not sys.stdin.isatty()):

@@ -36,7 +36,7 @@ BY = "the command line"
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @context.json_option
 def share(*, ref: str, days: int, listing: bool, yes: bool, as_json: bool) -> None:
-    """Create a read-only link to a session as it is now. Whoever has the link needs no key."""
+    """Create a read-only link to a session as it is now. Anyone who has the link can read it without a key."""
     if listing:
         return _list(ref, as_json=as_json)
     if not yes:
