@@ -68,3 +68,10 @@ def test_a_repository_that_points_elsewhere_reveals_nothing(tmp_path: Path) -> N
     (tmp_path / "side/.git").write_text(f"gitdir: {tmp_path}\n")
 
     assert find_branch(tmp_path / "side") == ""
+
+
+@pytest.mark.parametrize("target", ["x" * 300, "/" + "x/" * 2040, ".git", "/dev/zero", "/proc/1/root"])
+def test_a_repository_that_is_a_link_to_something_else_has_no_branch(tmp_path: Path, target: str) -> None:
+    (tmp_path / ".git").symlink_to(target)
+
+    assert find_branch(tmp_path) == ""

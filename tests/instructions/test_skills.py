@@ -122,6 +122,16 @@ def test_a_link_may_not_leave_the_project(home: Path, project: Path, make_skill:
     assert "inside" in load_skills(project, home, None).text
 
 
+def test_a_link_that_cannot_be_followed_stops_nothing(home: Path, project: Path, make_skill: MakeSkill) -> None:
+    make_skill(project / ".claude/skills", "good")
+    (project / ".claude/skills/long").symlink_to("x" * 300)
+    (project / ".holdfast").mkdir()
+    (project / ".holdfast/skills").symlink_to("x" * 300)
+
+    assert [skill.name for skill in find_skills(project, home) if not skill.refused] == ["good"]
+    assert refused(project, home) == {"long": "File name too long"}
+
+
 def test_in_the_home_a_link_of_the_user_is_followed(home: Path, tmp_path: Path, make_skill: MakeSkill) -> None:
     (home / "skills").mkdir()
     (home / "skills/forms").symlink_to(make_skill(tmp_path / "shared", "forms"))

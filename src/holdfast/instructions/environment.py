@@ -34,9 +34,9 @@ def find_branch(workdir: Path) -> str:
     """The git branch of the directory, or the commit if none is checked out; empty outside a repository."""
     root = project_root(workdir)
     git = root / ".git"
-    if git.is_file():  # a linked worktree, or a submodule
-        found = GITDIR.fullmatch(read_text(git, None, max_bytes=SMALL).text)
-        git = root / found["path"] if found is not None else git
+    linked = GITDIR.fullmatch(read_text(git, None, max_bytes=SMALL).text)
+    if linked is not None:  # a linked worktree, or a submodule
+        git = root / linked["path"]
     head = HEAD.fullmatch(read_text(git / "HEAD", None, max_bytes=SMALL).text)
     if head is None:
         return ""

@@ -36,8 +36,9 @@ def read_text(path: Path, within: Path | None, *, max_bytes: int = MAX_BYTES, su
                 return TextFile(path=path, size=found.st_size, refused=refused)
             data = file.read(max_bytes + 1)
     except OSError as e:
-        is_missing = e.errno in (errno.ENOENT, errno.ENOTDIR) and not path.is_symlink()
-        refused = "it is a link to nothing" if path.is_symlink() and e.errno == errno.ENOENT else f"{e.strerror}"
+        is_link = os.path.islink(path)  # noqa: PTH114 - Path.is_symlink raises for some paths
+        is_missing = e.errno in (errno.ENOENT, errno.ENOTDIR) and not is_link
+        refused = "it is a link to nothing" if is_link and e.errno == errno.ENOENT else f"{e.strerror}"
         return TextFile(path=path, refused=refused, is_missing=is_missing)
     return _decode(path, data, max_bytes)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.instructions.rules import project_folders
+from holdfast.instructions.text_file import read_text
 from holdfast.model.errors import Invalid
 from holdfast.model.sanitize import one_line
 
@@ -52,12 +54,14 @@ class CustomCommand(msgspec.Struct, frozen=True):
 
 
 def load(home: Path, workdir: Path) -> Mapping[str, CustomCommand]:
-    """The commands by name. Those of the directory override those of the home."""
-    found = {command.name: command for command in _in_folder(home / FOLDER)}
-    return found | {command.name: command for command in _in_folder(workdir / PROJECT_FOLDER)}
+    """The commands by name. Those of the directory override those of the home; their links must stay in the project."""
+    found = {command.name: command for command in _in_folder(home / FOLDER, None)}
+    return found | {
+        command.name: command for command in _in_folder(workdir / PROJECT_FOLDER, project_folders(workdir)[-1])
+    }
 
 
-def _in_folder(folder: Path) -> Iterator[CustomCommand]:
+def _in_folder(folder: Path, within: Path | None) -> Iterator[CustomCommand]:
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix == ".md")
     except OSError:  # no such directory, or not readable
@@ -65,22 +69,15 @@ def _in_folder(folder: Path) -> Iterator[CustomCommand]:
     for path in paths[:MAX_FILES]:
         name = path.stem.lower()
         if NAME.fullmatch(name):
-            yield _read(path, name)
+            yield _read(path, name, within)
 
 
-def _read(path: Path, name: str) -> CustomCommand:
+def _read(path: Path, name: str, within: Path | None) -> CustomCommand:
+    file = read_text(path, within, max_bytes=MAX_BYTES)
+    if file.refused or file.is_missing:
+        return CustomCommand(name, problem=f"{path} is not used: {file.refused or 'it was deleted meanwhile'}")
     try:
-        if not path.is_file():
-            raise Invalid("is not a regular file")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise Invalid(f"has more than {MAX_BYTES:,} bytes")
-        return parse(name, content.decode("utf-8"))
-    except OSError as e:
-        return CustomCommand(name, problem=f"{path} cannot be read: {e.strerror}")
-    except UnicodeDecodeError:
-        return CustomCommand(name, problem=f"{path} is not UTF-8 text")
+        return parse(name, file.text)
     except Invalid as e:
         return CustomCommand(name, problem=f"{path} {e}")
 
