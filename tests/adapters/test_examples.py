@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.model_server import ANSWER, running
+from tests.contract.store_urls import new_place
 from tests.crash.programs import ROOT
+from tests.sampling import every_nth
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(120)]
 EXAMPLES = {
@@ -30,15 +32,18 @@ def run(command: list[str], env: dict[str, str]) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("heading", EXAMPLES)
-def test_an_example_prints_an_answer_and_leaves_its_session(heading: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("heading", "kind"),
+    [(one, "sqlite") for one in EXAMPLES] + [(one, "postgres") for one in every_nth(list(EXAMPLES), 3)],
+)
+def test_an_example_prints_an_answer_and_leaves_its_session(heading: str, kind: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / "adapters.md").read_text("utf-8").partition(f"# {heading}\n")[2]
     code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
     printed, ref = EXAMPLES[heading]
     example = tmp_path / "example.py"
     example.write_text(code, "utf-8")
     with running() as variables:
-        env = {**variables, "HOLDFAST_HOME": str(tmp_path / "home")}
+        env = {**variables, "HOLDFAST_HOME": str(tmp_path / "home"), "HOLDFAST_STORE": new_place(kind, tmp_path)}
         assert run([str(example)], env) == printed + "\n"
         assert printed in run(["-m", "holdfast", "sessions", "export", ref], env)
         run(["-m", "holdfast", "sessions", "verify"], env)

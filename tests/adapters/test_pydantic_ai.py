@@ -1,6 +1,7 @@
 """HoldfastHistory for pydantic-ai: a conversation continues in another process, unchanged and written by one at a time."""
 
 import asyncio
+import math
 import re
 from typing import Any
 
@@ -89,6 +90,15 @@ async def test_a_message_that_this_release_cannot_read_is_named_and_stays(url: s
 
     with pytest.raises(Invalid, match="cannot read the messages of chat-1; they are stored unchanged"):
         await history.load()
+
+
+@pytest.mark.parametrize("bad", [math.nan, object()])
+async def test_what_is_not_json_is_refused_by_name_and_nothing_is_saved(url: str, bad: object) -> None:
+    history = HoldfastHistory(NAME, url)
+    with pytest.raises(Invalid, match=r"pydantic-ai is not JSON and was not saved"):
+        await history.add([said("a"), ModelRequest(parts=[UserPromptPart("b")], metadata={"bad": bad})])
+
+    assert await history.load() == []
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ ITEM, REWOUND = KIND_OF[ItemAdded], KIND_OF[Rewound]
 MAX_ITEM_BYTES = 64 * 1024 * 1024
 """Far more than any message; a larger one is probably a mistake."""
 _json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False, skipkeys=True, default=lambda _: None)
 
 
 class StoredItem(msgspec.Struct, frozen=True):
@@ -96,6 +97,11 @@ def encode_item(adapter: str, item: object, *, role: Role | None = None, key: st
     if len(text) > MAX_ITEM_BYTES:
         raise Invalid(f"an item of {adapter} has {len(text):,} characters; the limit is {MAX_ITEM_BYTES:,}")
     return ItemAdded(adapter=adapter, item=text, role=role, key=key)
+
+
+def refuse_not_json(fields: object) -> None:
+    """Raise ValueError for what Pydantic would change in JSON without notice: NaN and infinity become null."""
+    _strict.encode(fields).encode("utf-8")
 
 
 def decode_items(found: Sequence[StoredItem]) -> list[Any]:

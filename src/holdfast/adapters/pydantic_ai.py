@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.adapters.framework_session import constant, framework_session, settle
-from holdfast.adapters.items import ItemReader, decode_items, encode_item
+from holdfast.adapters.items import ItemReader, decode_items, encode_item, refuse_not_json
 from holdfast.adapters.requirement import missing
 from holdfast.adapters.shared_store import shared_store
 from holdfast.model.errors import Invalid
@@ -59,9 +59,13 @@ class HoldfastHistory:
         await self.add(result.new_messages())
 
     async def add(self, messages: Sequence[ModelMessage]) -> None:
-        """Append messages, all or none."""
+        """Append messages, all or none. Raises Invalid if one is not JSON."""
         if messages:
-            found = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
+            try:
+                refuse_not_json(ModelMessagesTypeAdapter.dump_python(list(messages)))
+                found = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
+            except (ValueError, RecursionError) as e:  # that of Pydantic is a ValueError
+                raise Invalid(f"an item of {ADAPTER} is not JSON and was not saved: {e}") from e
             await self._session.write(constant([encode_item(ADAPTER, one, role=_role(one)) for one in found]))
 
     async def clear(self) -> None:

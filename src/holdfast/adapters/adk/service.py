@@ -1,7 +1,6 @@
 """The session service of Google ADK. Each of its sessions is a session, written by one process at a time."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from holdfast.adapters.adk.shared_state import (
 )
 from holdfast.adapters.adk.stored_state import ADAPTER, EventFields, SessionFold, SessionView, read_session, whole_state
 from holdfast.adapters.framework_session import SeenHead, channel_of, constant, path_of, settle
-from holdfast.adapters.items import ItemReader, encode_item, read_item_at
+from holdfast.adapters.items import ItemReader, encode_item, read_item_at, refuse_not_json
 from holdfast.adapters.requirement import missing
 from holdfast.adapters.session_pool import PooledSession, SessionPool
 from holdfast.model.errors import Conflict, Invalid
@@ -43,7 +42,6 @@ except ImportError as e:
 
 DELETED = Trashed(reason="deleted by its framework")
 STALE = "session {} has changed in the store since it was read; nothing was written. Get it again"
-FINITE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, skipkeys=True, default=lambda _: None)
 Pooled = PooledSession[SessionFold]
 
 
@@ -229,7 +227,7 @@ class HoldfastSessionService(BaseSessionService):
 def _dump(value: Event | EventActions) -> dict[str, Any]:
     """The fields as JSON. ADK would store NaN and infinity as null; they are refused, as is half a surrogate pair. Raises Invalid."""
     try:
-        FINITE.encode(value.model_dump(exclude_none=True)).encode("utf-8")
+        refuse_not_json(value.model_dump(exclude_none=True))
         dumped: dict[str, Any] = value.model_dump(mode="json", exclude_none=True)
     except (ValueError, RecursionError) as e:
         raise Invalid(f"an item of {ADAPTER} is not JSON and was not saved: {e}") from e
