@@ -256,7 +256,7 @@ def _remembered(event: FactRemembered) -> str:
 
 def _checked(event: GoalChecked) -> str:
     found = f"; evidence: {event.evidence}" if event.evidence else ""
-    cost = "" if event.cost is None else f", {format_money(to_nano(event.cost))}"
+    cost = f", {format_money(to_nano(event.cost))}" if event.cost else ""
     return f"{event.reason}{found} ({counted(event.turns, 'turn')}{cost}, checked by {event.model})"
 
 

@@ -15,6 +15,7 @@ from holdfast.model.event import (
     Ended,
     Forked,
     InstructionsLoaded,
+    ModelCalled,
     ModelSaid,
     Rewound,
     ToolEnded,
@@ -167,8 +168,10 @@ def test_the_task_of_a_sub_agent_is_not_shown_as_a_message_of_the_user() -> None
     assert re.findall(r'<h2 class="author"><bdi>(.*?)</bdi>', page) == ["Delegated task", "You"]
 
 
-def test_each_loaded_part_of_the_system_text_is_named() -> None:
+def test_loaded_parts_of_the_system_text_and_calls_beside_the_conversation_are_named() -> None:
     loaded = [InstructionsLoaded(turn_id="t", part=part, text="x") for part in ("system", "environment")]
-    page = document.render_file(SESSION, entries(*loaded))
+    called = ModelCalled(purpose="goal", model="openai:gpt")
+    page = document.render_file(SESSION, entries(*loaded, called))
 
+    assert "Model called (goal)" in page
     assert all(f"Loaded for the model: {part}" in page for part in ("system", "environment"))

@@ -19,6 +19,7 @@ from holdfast.model.event import (
     Imported,
     InstructionsLoaded,
     ItemAdded,
+    ModelCalled,
     ModelChanged,
     ModelSaid,
     PlanChanged,
@@ -259,6 +260,8 @@ class PageTranscript:
                 item.label, item.detail = "Titled", event.title
             case InstructionsLoaded() as event:
                 item.label = f"Loaded for the model: {event.part}"
+            case ModelCalled() as event:
+                item.label, item.detail = f"Model called ({event.purpose})", event.model
             case ModelChanged() as event:
                 item.label = f"Model changed to {event.model}"
             case ProcessStarted() as event:
