@@ -5,6 +5,8 @@ from pathlib import Path
 
 from tests.cli.terminal import DOWN, ENTER, ESCAPE, Terminal
 
+SHIFT_DOWN = b"\x1b[1;2B"
+
 
 def test_a_rewind_is_previewed_in_colours_and_restores_the_file_after_the_choice(
     home: Path, tmp_path: Path, scripted: Callable[..., str]
@@ -62,4 +64,22 @@ def test_the_message_to_go_back_before_is_chosen_in_a_list_that_esc_esc_opens_to
         chat.see(f"Restored {file} /rewind undo undoes the change of the files. ❯ Change it")
         assert file.read_text() == "one\n"
         chat.press(b"\x15")
+        chat.leave()
+
+
+def test_a_preview_that_is_longer_than_the_screen_can_be_scrolled(
+    home: Path, tmp_path: Path, scripted: Callable[..., str]
+) -> None:
+    lines = "".join(f"line {number} of many\n" for number in range(60))
+    call = {"name": "write_file", "arguments": {"path": "a.txt", "content": lines}}
+    with Terminal(home, model=scripted({"call": [call]}, {"say": "Done."}), cwd=tmp_path, columns=100) as chat:
+        chat.ready().say("Write it")
+        chat.see("Done.")
+        chat.say("/rewind")
+        chat.see("-line 9 of many")
+        assert "-line 50 of many" not in chat.flat.partition("Go back? search")[2]
+        chat.press(SHIFT_DOWN * 9)
+        chat.match(r"Go back\? search.*-line 50 of many")
+        chat.press(ESCAPE)
+        chat.see("Nothing was changed.")
         chat.leave()

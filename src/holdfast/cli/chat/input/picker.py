@@ -24,6 +24,7 @@ from holdfast.slash.context import CommandChoice, Preview
 from holdfast.tasks import Tasks
 
 QUESTION_ROWS = 8
+SCROLL_LINES = 5
 WAIT_SECONDS = 0.05
 """How long the selection must rest before its preview is loaded."""
 
@@ -40,6 +41,8 @@ class Picker:
         self._group = ""
         """Show only options with this tag; empty for all."""
         self._selected_index = 0
+        self._scrolled = 0
+        """Lines of the preview above its window."""
         self._typed = Buffer(on_text_changed=self._narrow)
         self._tasks = Tasks()
         self.app: Application[str | None] = Application(
@@ -92,7 +95,8 @@ class Picker:
 
     def _hint(self) -> str:
         group = f"Tab: {self._group or 'all'} · " if len(self._groups) > 1 else ""
-        return f"{group}↑↓ select · Enter confirms · Esc cancels · type to filter"
+        scroll = "Shift-↑↓ scrolls · " if self._preview is not None else ""
+        return f"{group}↑↓ select · {scroll}Enter confirms · Esc cancels · type to filter"
 
     def _rows(self) -> StyleAndTextTuples:
         size = self.app.output.get_size()
@@ -109,9 +113,12 @@ class Picker:
     def _text(self) -> StyleAndTextTuples:
         selected = self._selected()
         text = "" if selected is None or self._preview is None else self._texts.get(selected.value, "…")
-        return [(f"ansi{style}" if style else "", f"{line}\n") for line, style in style_lines(visible(text))]
+        lines = list(style_lines(visible(text)))
+        self._scrolled = min(self._scrolled, len(lines) - 1)
+        return [(f"ansi{style}" if style else "", f"{line}\n") for line, style in lines[self._scrolled :]]
 
     def _read(self) -> None:
+        self._scrolled = 0
         self._tasks.cancel()
         self._tasks.start(self._load(), name="preview")
 
@@ -143,6 +150,14 @@ class Picker:
         @keys.add(Keys.ControlN)
         def _(event: KeyPressEvent) -> None:
             move(1)
+
+        @keys.add(Keys.ShiftUp)
+        def _(event: KeyPressEvent) -> None:
+            self._scrolled = max(0, self._scrolled - SCROLL_LINES)
+
+        @keys.add(Keys.ShiftDown)
+        def _(event: KeyPressEvent) -> None:
+            self._scrolled += SCROLL_LINES
 
         @keys.add(Keys.PageUp)
         def _(event: KeyPressEvent) -> None:
