@@ -6,6 +6,7 @@ not go as expected, no picture is made.
 
 import fcntl
 import itertools
+import json
 import os
 import re
 import select
@@ -35,6 +36,7 @@ KILL_AFTER_CHARACTERS = 850
 PROMPT = r"\[\e[1;32m\]$\[\e[0m\] "
 FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 """Web fonts, which are removed; the picture uses the reader's own monospaced font."""
+DOWN = "\x1b[B"
 FAINT = re.compile(rb"\x1b\[(?:0;)?2m")
 COLORS = {"brown": "yellow", "brightbrown": "bright_yellow", "brightblack": "bright_black"}
 
@@ -42,12 +44,12 @@ COLORS = {"brown": "yellow", "brightbrown": "bright_yellow", "brightblack": "bri
 class Terminal:
     """A terminal with an interactive shell, whose home is a temporary directory."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int = ROWS) -> None:
         self._home = tempfile.mkdtemp(prefix="holdfast-picture-")
-        self._screen = pyte.Screen(WIDTH, ROWS)
+        self._screen = pyte.Screen(WIDTH, rows)
         self._stream = pyte.ByteStream(self._screen)
         self._ours, theirs = os.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, WIDTH, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, WIDTH, 0, 0))
         environment = {
             "HOME": self._home,
             "LANG": "C.UTF-8",
@@ -68,6 +70,9 @@ class Terminal:
 
     def type(self, line: str) -> None:
         os.write(self._ours, f"{line}\r".encode())
+
+    def press(self, key: str) -> None:
+        os.write(self._ours, key.encode())
 
     def see(self, words: str) -> None:
         """Wait until the terminal shows these words."""
@@ -102,6 +107,9 @@ class Terminal:
 
     def make_directory(self, name: str) -> None:
         Path(self._home, name).mkdir()
+
+    def write(self, name: str, text: str) -> None:
+        Path(self._home, name).write_text(text, "utf-8")
 
     def draw(self, name: str) -> None:
         console = Console(record=True, width=WIDTH, file=sys.stderr, force_terminal=True)
@@ -162,12 +170,32 @@ def play_approval(terminal: Terminal) -> None:
     terminal.settle()
 
 
-SCENES = {"chat.svg": play_kill, "chat-tools.svg": play_approval}
+def play_rewind(terminal: Terminal) -> None:
+    """A file is edited, and the list of /rewind shows what going back would restore."""
+    terminal.see("$")
+    terminal.write("app.py", 'def greet(name):\n    return "Hello " + name\n\n\nprint(greet("you"))\n')
+    terminal.type("holdfast --model scripted:tools")
+    terminal.see("new session")
+    call = {"path": "app.py", "old": '"Hello " + name', "new": 'f"Hello, {name}!"'}
+    terminal.type(f"use tool edit_file {json.dumps(call)}")
+    terminal.see("done:")
+    terminal.type("Thank you")
+    terminal.see("You said: Thank you")
+    terminal.type("/rewind")
+    terminal.see("Go back before which message?")
+    terminal.press(DOWN)
+    terminal.see("would be taken back restore")
+    terminal.settle()
+
+
+SCENES = {"chat.svg": play_kill, "chat-tools.svg": play_approval, "chat-rewind.svg": play_rewind}
+SCENE_ROWS = {"chat-rewind.svg": 24}
+"""The height of the terminal for scenes that fill it."""
 
 
 def main() -> None:
     for name in sys.argv[1:] or SCENES:
-        terminal = Terminal()
+        terminal = Terminal(SCENE_ROWS.get(name, ROWS))
         try:
             SCENES[name](terminal)
             terminal.draw(name)
