@@ -99,6 +99,7 @@ def test_no_summary_is_cut_in_the_help() -> None:
     assert not [page for page in pages if "..." in page.partition("Commands:")[2]]
 
 
+@pytest.mark.process  # click asks bash for its version
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_script_of_each_shell_is_printed(holdfast: Holdfast, shell: str) -> None:
     ran = holdfast("completion", shell)

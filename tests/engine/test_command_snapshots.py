@@ -21,6 +21,8 @@ from holdfast.tools.write_file import WriteFileTool
 from tests.engine.going_back import actions, go_back
 from tests.engine.stage import Stage, set_up
 
+pytestmark = pytest.mark.process
+
 END = ScriptStep(say="Done.")
 PATH = os.environ["PATH"]
 

@@ -31,8 +31,9 @@ async def test_a_direct_chat_has_the_facts_of_its_person_and_a_group_has_none(tm
         await fixture.replies(2)
         await channel.say("Hello", chat="other", person="bob")
         await fixture.replies(3)
-        for chat, private in (("direct", True), ("group", False)):
-            await channel.say("/memory", chat=chat, private=private)
+        await channel.say("/memory", chat="direct")
+        await fixture.replies(4)
+        await channel.say("/memory", chat="group", private=False)
         listed = await fixture.replies(5)
         group = await stage.database.read(aliases.get_channel_session, "fake:group")
 

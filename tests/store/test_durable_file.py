@@ -64,11 +64,11 @@ async def test_the_copy_before_an_upgrade_is_flushed_before_the_upgrade_is_commi
     migrate.migrate(connection, store)
     connection.close()
 
-    copy = store.with_name(f"old.db.before-{len(older) + 1:04}")
+    copy = store.with_name(f"old.db.before-{older[-1].number + 1:04}")
     part = copy.with_name(f"{copy.name}.part")
     assert copy.exists()
     assert synced.paths == [part, tmp_path], "the file under its first name, then the folder with its last"
-    assert synced.schemas[part] == synced.schemas[tmp_path] == len(older), "the new schema was not visible yet"
+    assert synced.schemas[part] == synced.schemas[tmp_path] == older[-1].number, "the new schema was not visible yet"
 
 
 async def test_a_sent_file_is_flushed_before_its_result_is_returned(tmp_path: Path, synced: Synced) -> None:

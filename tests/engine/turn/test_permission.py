@@ -79,6 +79,7 @@ async def set_mode(stage: Stage, session_id: str, mode: Mode) -> None:
     await stage.engine.actions.set_mode(session_id, mode, by="ann")
 
 
+@pytest.mark.process
 async def test_in_plan_mode_nothing_is_changed_whatever_the_policy_and_the_rules_say(
     tmp_path: Path, stages: list[Stage]
 ) -> None:

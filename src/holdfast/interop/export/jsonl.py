@@ -20,6 +20,8 @@ from holdfast.store.repos.log_import import StoredEvent
 FORMAT = "holdfast-log"
 VERSION = 1
 CHUNK = 1_000
+NOT_IN_HEADER = ("mode", "goal_state", "delegated_by", "children")
+"""Later fields of a session. The events contain them; the header keeps the form that earlier releases wrote."""
 """Events per read."""
 
 
@@ -50,8 +52,8 @@ def _head(tx: Transaction, session_id: str) -> tuple[Session, list[str]]:
 
 def header_line(session: Session, names: list[str]) -> str:
     described = msgspec.structs.asdict(SessionResponse.from_session(session)) | {"aliases": names}
-    del described["mode"]  # the events contain it; the header keeps the form that earlier releases wrote
-    del described["delegated_by"], described["children"]
+    for name in NOT_IN_HEADER:
+        del described[name]
     fields = {"format": FORMAT, "version": VERSION, "session": described, "seq": session.seq, "hash": session.hash}
     return dump(fields) + "\n"
 
