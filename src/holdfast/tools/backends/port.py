@@ -102,10 +102,11 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 
 async def _feed(process: asyncio.subprocess.Process, data: bytes) -> bytes:
     assert process.stdin is not None
-    # A program may end without reading its input.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        process.stdin.write(data)
-        await process.stdin.drain()
+    # A program may end without reading its input. A write to a closed pipe raises RuntimeError in uvloop.
+    if not process.stdin.is_closing():
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            process.stdin.write(data)
+            await process.stdin.drain()
     process.stdin.close()
     return b""
 
