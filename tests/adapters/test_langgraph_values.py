@@ -174,6 +174,23 @@ def change_in_place(chance: random.Random, element: Any) -> None:
         element["deep"]["list"].append(chance.random())
 
 
+def test_branches_that_give_a_channel_the_same_version_keep_their_values(url: str) -> None:
+    def step(parent: Any, values: dict[str, Any], versions: dict[str, int], changed: list[str]) -> Any:
+        checkpoint: Any = empty_checkpoint() | {"channel_values": values}
+        checkpoint["channel_versions"] = {name: f"{version:032}" for name, version in versions.items()}
+        new: Any = {name: checkpoint["channel_versions"][name] for name in changed}
+        return saver.put(parent, checkpoint, {}, new)
+
+    saver = HoldfastSaver(url)
+    root = step(CONFIG, {"a": 0, "b": []}, {"a": 1, "b": 1}, ["a", "b"])
+    one = step(root, {"a": 0, "b": ["one"]}, {"a": 1, "b": 2}, ["b"])
+    step(root, {"a": 0, "b": ["other"]}, {"a": 1, "b": 2}, ["b"])
+    continued = saver.get_tuple(step(one, {"a": 1, "b": ["one"]}, {"a": 2, "b": 2}, ["a"]))
+
+    assert continued is not None
+    assert continued.checkpoint["channel_values"] == {"a": 1, "b": ["one"]}
+
+
 def test_a_list_is_described_by_slices_of_the_one_before() -> None:
     assert describe([1, 2, 3], [1, 2, 3, 4]) == [(0, 3), 4]
     assert describe([1, 2, 3, 4], [2, 3, 9, 4]) == [(1, 3), 9, (3, 4)]

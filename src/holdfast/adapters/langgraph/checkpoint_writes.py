@@ -18,6 +18,7 @@ from holdfast.adapters.langgraph.items import (
     pack,
 )
 from holdfast.adapters.langgraph.recent_lists import Place, RecentList, RecentLists
+from holdfast.adapters.langgraph.thread_state import Place as StoredPlace
 from holdfast.adapters.langgraph.thread_state import ThreadState
 from holdfast.adapters.session_pool import PooledSession
 from holdfast.model.event import Event
@@ -129,13 +130,20 @@ class PreparedPut(Prepared):
     def _add(self, state: ThreadState, writer: ItemWriter, session_id: str) -> None:
         places: dict[str, int | ListRef] = {}
         for channel, version in self._fact.versions.items():
-            known = state.versions.get((self.ns, channel, version))
-            if channel not in self._prepared and known is not None:
+            known = None if channel in self._prepared else self._find(state, channel, version)
+            if known is not None:
                 places[channel] = name_place(known)
             elif channel in self._values:
                 value = self._prepared.get(channel) or self._prepare(self._values[channel])
                 places[channel] = self._place(channel, value, state, writer, session_id)
         writer.end_event("put", msgspec.structs.replace(self._fact, values=places))
+
+    def _find(self, state: ThreadState, channel: str, version: object) -> StoredPlace | None:
+        """Where the value of an unchanged channel is stored. Two branches may give different values the same version."""
+        parent = state.checkpoints.get((self.ns, self._fact.parent or ""))
+        if parent is not None and parent.versions.get(channel) == version and channel in parent.values:
+            return cast("StoredPlace", parent.values[channel])
+        return None if channel in self._values else state.versions.get((self.ns, channel, version))
 
     def _key(self, channel: str) -> Place:
         return self._thread, self.ns, channel
