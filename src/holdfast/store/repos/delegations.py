@@ -22,6 +22,7 @@ from holdfast.model.event import (
     Delegation,
     Ended,
     Event,
+    InputDropped,
     ModeChanged,
     ModelSaid,
     ToolEnded,
@@ -168,7 +169,7 @@ def after_append(
     for event in events:
         if parent_id is not None and isinstance(event, QUESTION_EVENTS):
             _notify_ancestors(tx, parent_id)
-        if parent_id is not None and isinstance(event, TurnEnded | Trashed):
+        if parent_id is not None and isinstance(event, TurnEnded | InputDropped | Trashed):
             notes += _end_child(tx, session_id, parent_id, event, at=at)
         notes += _update_parent(tx, session_id, event, at=at)
     return notes
@@ -229,7 +230,9 @@ def _request_stop_all(tx: Transaction, parent_id: str, reason: str) -> None:
     tx.notify(TOPIC)
 
 
-def _end_child(tx: Transaction, child_id: str, parent_id: str, event: TurnEnded | Trashed, *, at: int) -> list[Note]:
+def _end_child(
+    tx: Transaction, child_id: str, parent_id: str, event: TurnEnded | InputDropped | Trashed, *, at: int
+) -> list[Note]:
     record = _record(tx.one("delegations.get_locked", session=child_id, parent=parent_id))
     if record is None or record.ended_at is not None:
         return []
@@ -237,6 +240,8 @@ def _end_child(tx: Transaction, child_id: str, parent_id: str, event: TurnEnded 
         return end(tx, record, "cancelled", "its session was moved to the trash", at=at)
     if event.turn_id != record.task_turn:
         return []
+    if isinstance(event, InputDropped):
+        return end(tx, record, "cancelled", "its task was withdrawn before it began", at=at)
     return end(tx, record, event.outcome, event.reason, at=at)
 
 
