@@ -160,7 +160,8 @@ def _without_repeated(
 
 def _read(recent: PooledSession[Transcript], tx: Transaction, session: Session | None) -> list[StoredItem]:
     with recent.state() as transcript:
-        return transcript.reader.read(tx, session)
+        reader = transcript.reader
+    return reader.read(tx, session)  # without the lock, which the writer of all sessions may need
 
 
 def _read_after(seq: int, tx: Transaction, session: Session | None) -> "tuple[int, list[SessionStoreEntry]]":

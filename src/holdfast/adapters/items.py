@@ -32,7 +32,7 @@ class StoredItem(msgspec.Struct, frozen=True):
 
 
 class ItemReader:
-    """Reads the items of one session. It verifies each event by its hash once, and later only new ones."""
+    """Reads the items of one session. It verifies each event by its hash once, and later only new ones. Thread-safe."""
 
     def __init__(self, adapter: str) -> None:
         self._adapter = adapter

@@ -112,7 +112,8 @@ class HoldfastSessionService(BaseSessionService):
                 return None
             page = session.seq if wants is None else PAGE
             with pooled.state() as fold:
-                found = read_session(fold.reader.newest_first(tx, session, page), wants)
+                reader = fold.reader
+            found = read_session(reader.newest_first(tx, session, page), wants)
             shared = read_shared_state(tx, app_name), read_shared_state(tx, app_name, user_id)
             return SeenHead(session.id, found.newest), found, *shared
 
