@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine.delegation.link import DelegationLimits
+from holdfast.engine.delegation.stop import stop_child
 from holdfast.model.event import (
     ChildEnded,
     ChildStarted,
@@ -19,7 +20,7 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.message import text_of
-from holdfast.store.repos import activity
+from holdfast.store.repos import activity, delegations, input_queue, leases
 from tests.engine.delegation.family import Family, family
 
 HANG = {"task": "hang"}
@@ -236,6 +237,25 @@ async def test_a_child_that_never_ends_is_stopped_at_its_time_limit(tmp_path: Pa
         assert "was stopped after" in results(events)[0]
         assert "it took longer than its time limit of 1 s" in results(events)[0]
         assert [e.outcome for e in events if isinstance(e, TurnEnded)] == ["done"]
+
+
+async def test_promise_9_a_child_that_is_stopped_while_a_worker_is_about_to_run_it_ends(tmp_path: Path) -> None:
+    async with family(tmp_path, watches=False) as one:
+        parent, database = await one.parent(), one.stage.database
+        await one.delegate(parent, HANG | {"background": True})
+        [child] = await one.children(parent)
+        lease = await database.write(leases.take, child.child_id, one.stage.engine.services.worker_id)
+        await database.write(delegations.request_stop, child.child_id, "enough")
+
+        await database.write(stop_child, child.child_id, at=child.started_at + 1)
+        await database.write(leases.release, lease)
+        await database.write(stop_child, child.child_id, at=child.started_at + 2)
+
+        session = await one.session(child.child_id)
+        assert (session.state, session.summary.end_reason) == ("ended", "delegate_complete")
+        [record] = await one.children(parent)
+        assert (record.outcome, record.reason) == ("cancelled", "enough")
+        assert not await database.read(input_queue.list_waiting, child.child_id)
 
 
 async def test_a_child_takes_only_so_many_steps(tmp_path: Path) -> None:
