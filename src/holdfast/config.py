@@ -53,6 +53,8 @@ ENVIRONMENT = {
     "ANTHROPIC_API_KEY": "models.anthropic.api_key",
 }
 """The setting that each variable overrides. `HOLDFAST_HOME` is read first, because it locates the file."""
+OF_CLIENTS = ("HOLDFAST_URL", MARKER)
+"""Variables that are not ours to read: the address for clients, and the mark of processes that commands have started."""
 SECRET_FILES = {
     f"{name}_FILE": name
     for name in ("HOLDFAST_STORE", "HOLDFAST_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "PGPASSWORD")
@@ -210,7 +212,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 def _refuse_unknown_variables(env: Mapping[str, str]) -> None:
     for name in env:
-        if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX) and name not in (*KNOWN_VARIABLES, MARKER):
+        if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX) and name not in (*KNOWN_VARIABLES, *OF_CLIENTS):
             raise Invalid(f"unknown environment variable {name}; known variables: {', '.join(KNOWN_VARIABLES)}")
 
 
