@@ -298,7 +298,9 @@ def test_a_background_process_may_use_holdfast_itself(home: Path) -> None:
 
 
 def test_other_variables_are_allowed(home: Path) -> None:
-    assert read(home, HOLDFAST_TEST_ROUNDS="5", HOLDFAST_URL="http://x", OPENAI_ORGANIZATION="x").model == EMBEDDED_MODEL
+    assert (
+        read(home, HOLDFAST_TEST_ROUNDS="5", HOLDFAST_URL="http://x", OPENAI_ORGANIZATION="x").model == EMBEDDED_MODEL
+    )
 
 
 SECRETS = """
