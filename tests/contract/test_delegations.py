@@ -8,7 +8,7 @@ from holdfast.model.delegation import DelegationRequest
 from holdfast.model.event import ChildEnded, Delegation, SessionOpened
 from holdfast.model.session import Session
 from holdfast.store.database import Database
-from holdfast.store.repos import delegations, input_queue
+from holdfast.store.repos import delegations, input_queue, sessions
 
 LIMITS = DelegationLimits(max_depth=2, max_children=10, seconds=60)
 
@@ -28,6 +28,7 @@ async def test_promise_30_a_withdrawn_task_ends_its_child_and_reaches_the_parent
     record = await database.read(delegations.get, child.id)
     assert record is not None
     assert (record.outcome, record.ended_at) == ("cancelled", 2)
+    assert (await database.read(sessions.get, child.id)).summary.end_reason == "delegate_complete"
     waiting = await database.read(input_queue.list_waiting, session.id)
     told = [event for item in waiting for event in item.before if isinstance(event, ChildEnded)]
     assert [event.child_id for event in told] == ([] if delivery == "call" else [child.id])

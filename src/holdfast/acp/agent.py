@@ -63,6 +63,7 @@ from holdfast.tasks import running, wait_for_first
 logger = logging.getLogger(__name__)
 SOURCE: Source = "chat"
 """A person talks to the agent, as in the terminal."""
+OPENED = "opened in an editor"
 CHECK_SECONDS = 0.25
 """How often to check whether a turn has ended: its end is shown a moment before."""
 
@@ -179,12 +180,13 @@ class EditorAgent:
 
     @translated
     async def close_session(self, session_id: str, **kwargs: Any) -> CloseSessionResponse:
-        """Stop the running turn and forget the session here; it stays in the store."""
+        """Stop the running turn and leave the session, which ends; `session/load` opens it again."""
         found = self._find(session_id)
         await found.cancel()
         del self._sessions[session_id]
         await found.close()
         await self._services.tools.close(found.session_id)
+        await self._engine.owned.leave(found.session_id)
         return CloseSessionResponse()
 
     @translated
@@ -256,7 +258,7 @@ class EditorAgent:
         _check_workdir(cwd)
         session = await self._resolve(name)
         if session.summary.ended_at is not None:
-            await self._engine.actions.reopen(session.id, reason="opened in an editor")
+            await self._engine.actions.reopen(session.id, reason=OPENED)
         opened = await self._attach(name, session.id, mcp_servers, replay=replay)
         await opened.start()
         return await self._engine.services.database.read(sessions.get, session.id)
@@ -278,6 +280,7 @@ class EditorAgent:
             )
             await self._services.tools.open(session_id, servers, buffers)
             opened = EditorSession(self._engine, self._services, self._client, name, session_id, workdir)
+            await self._engine.owned.keep(session_id, OPENED)
             await opened.open(replay=replay)
             self._sessions[name] = opened
             return opened

@@ -2,7 +2,7 @@
 
 from holdfast.model.event import InputDropped
 from holdfast.store.database import Transaction
-from holdfast.store.repos import input_queue, log, sessions
+from holdfast.store.repos import delegations, input_queue, log, sessions
 
 
 def ask_to_stop(tx: Transaction, session_id: str, turn_id: str | None, *, at: int) -> str | None:
@@ -20,11 +20,15 @@ def void_stops(tx: Transaction, session_id: str) -> None:
         input_queue.delete_stop_requests(tx, session_id)
 
 
-def withdraw(tx: Transaction, session_id: str, turn_id: str, *, at: int) -> bool:
-    """Remove input from the queue and log that; False if it is not queued."""
+def withdraw(
+    tx: Transaction, session_id: str, turn_id: str, *, at: int, reason: str = "its task was withdrawn"
+) -> bool:
+    """Remove input from the queue and log that; False if it is not queued. A sub-agent without its task ends, for that reason."""
     for item in input_queue.list_waiting(tx, session_id):
         if item.turn_id == turn_id and item.said is not None:
             input_queue.delete(tx, session_id, turn_id)
             log.annotate(tx, session_id, InputDropped(turn_id=turn_id, parts=item.said.parts, terms=item.terms), at=at)
+            if delegations.is_task(tx, session_id, turn_id) and sessions.get(tx, session_id).lease_worker is None:
+                sessions.end(tx, session_id, "delegate_complete", at=at, detail=reason)
             return True
     return False

@@ -27,7 +27,7 @@ def stop_child(tx: Transaction, child_id: str, *, at: int) -> None:
         return
     stopped = delegations.get(tx, child_id)
     assert stopped is not None, "it was read in this transaction"
-    admitted_input.withdraw(tx, child_id, record.task_turn, at=at)
+    admitted_input.withdraw(tx, child_id, record.task_turn, at=at, reason=stopped.stop_reason)
     for session_id, note in delegations.end(tx, stopped, "cancelled", stopped.stop_reason, at=at):
         log.annotate(tx, session_id, note, at=at)
     sessions.end(tx, child_id, "delegate_complete", at=at, detail=stopped.stop_reason)
