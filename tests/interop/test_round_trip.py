@@ -43,6 +43,8 @@ def test_export_import_export_is_the_same_file(events: list[Event]) -> None:
                     session_id = await one.write(add, events)
                 except Invalid:  # a name that no store takes: there can be no such log
                     reject()
+                if (await one.read(sessions.get, session_id)).summary.mode == "trusted":
+                    reject()  # an import adds an event that lowers the mode
                 first = await exported(one, session_id)
                 file = Path(folder) / "x.jsonl"
                 file.write_text(first)

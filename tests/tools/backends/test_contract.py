@@ -1,6 +1,7 @@
 """What every terminal backend promises, on the real thing: bubblewrap, Podman and OpenSSH."""
 
 import asyncio
+import os
 import re
 
 import pytest
@@ -13,6 +14,8 @@ from tests.tools.backends.conftest import SECRET, Terminal, eventually
 
 pytestmark = pytest.mark.process
 BACKENDS = ["local", "bubblewrap", "container", "ssh"]
+SECONDS = str(1_000_000 + os.getpid())
+"""How long a command sleeps that is to be found among all programs of this machine."""
 
 
 @pytest.fixture(params=BACKENDS)
@@ -121,11 +124,11 @@ async def test_at_the_time_limit_every_program_of_the_command_is_ended(terminal)
 
 async def test_a_cancelled_command_is_ended(terminal):
     async with asyncio.TaskGroup() as group:
-        call = group.create_task(terminal.run("sleep 98762; echo not reached"))
-        await eventually(lambda: runs(terminal, "sleep", "98762"))
+        call = group.create_task(terminal.run(f"sleep {SECONDS}; echo not reached"))
+        await eventually(lambda: runs(terminal, "sleep", SECONDS))
         call.cancel()
 
-    await eventually(lambda: is_gone(terminal, "sleep", "98762"))
+    await eventually(lambda: is_gone(terminal, "sleep", SECONDS))
 
 
 async def test_a_background_process_keeps_output_and_exit_code_across_a_restart(terminal, new_registry):

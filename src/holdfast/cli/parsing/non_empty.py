@@ -19,4 +19,4 @@ class NonEmptyPath(click.Path):
 
 
 TEXT = NonEmptyText()
-PATH = NonEmptyPath(path_type=Path)
+PATH = NonEmptyPath(path_type=Path, readable=False)
