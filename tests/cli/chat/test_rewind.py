@@ -76,8 +76,7 @@ def test_a_preview_that_is_longer_than_the_screen_can_be_scrolled(
         chat.ready().say("Write it")
         chat.see("Done.")
         chat.say("/rewind")
-        chat.see("-line 9 of many")
-        chat.see("Shift-↑↓ scrolls")
+        chat.match(r"Go back\? search.*-line 9 of many.*Shift-↑↓ scrolls")
         assert "-line 50 of many" not in chat.flat.partition("Go back? search")[2]
         chat.press(SHIFT_DOWN * 9)
         chat.match(r"Go back\? search.*-line 50 of many")
