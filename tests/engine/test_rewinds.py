@@ -119,6 +119,21 @@ async def test_a_file_that_others_changed_is_skipped_unless_it_is_forced(tmp_pat
     assert (tmp_path / "a.txt").read_text() == "mine", "what was overwritten was stored first"
 
 
+async def test_a_file_name_cannot_imitate_a_line_of_the_preview(tmp_path: Path, stages: list[Stage]) -> None:
+    for name in ("a\nremove b.txt", "c\n= d.txt"):
+        (tmp_path / name).write_text("one")
+    stage = await staged(tmp_path, stages, write("a\nremove b.txt", "two"), write("c\n= d.txt", "two"), END)
+    session = await stage.session()
+    await stage.play(session.id, "write")
+    (tmp_path / "c\n= d.txt").write_text("mine")
+
+    plan = await stage.engine.rewinds.plan(session.id, conversation=False)
+    lines = stage.engine.rewinds.preview(plan).splitlines()
+
+    assert f"restore {tmp_path}/a\\nremove b.txt" in lines
+    assert not [line for line in lines if line.startswith(("remove b.txt", "= d.txt"))]
+
+
 async def test_a_change_of_others_between_two_of_ours_is_a_conflict(tmp_path: Path, stages: list[Stage]) -> None:
     stage = await staged(tmp_path, stages, write("a.txt", "1"), END, edit("a.txt", "x", "y"), END)
     session = await stage.session()

@@ -18,6 +18,7 @@ from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import FilesRestored, TurnStarted
 from holdfast.model.file_change import NO_FILE, FilePort, FileState, NewFileChange, RecordedChange, hash_content
+from holdfast.model.sanitize import exact_name
 from holdfast.model.session import standing
 from holdfast.store.database import Transaction
 from holdfast.store.repos import file_changes, log, sessions
@@ -128,10 +129,10 @@ class Rewinds:
                 lines.append(self._files.diff(step.path, step.now, step.target).rstrip("\n"))
             elif self._files is not None and step.action == "conflict":
                 _, _, forced = self._files.diff(step.path, step.now, step.target).partition("\n")
-                lines.append(f"! {step.path}: {step.reason}; not restored unless forced")
+                lines.append(f"! {exact_name(step.path)}: {step.reason}; not restored unless forced")
                 lines += ["This would change if it were forced:", forced.rstrip("\n")] if forced else []
             else:
-                lines.append(f"{'= ' if step.action == 'keep' else '! '}{step.path}: {step.reason}")
+                lines.append(f"{'= ' if step.action == 'keep' else '! '}{exact_name(step.path)}: {step.reason}")
         return "\n".join(lines)
 
     def _restore(self, steps: Sequence[FileStep]) -> dict[str, str]:

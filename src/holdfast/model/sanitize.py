@@ -61,6 +61,11 @@ def exact(text: str) -> str:
     return text.translate(_EXACT)
 
 
+def exact_name(name: str) -> str:
+    """A name or path, exact and on one line: it cannot imitate a line of its own."""
+    return exact(name).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def one_line(text: str) -> str:
     """Like `visible`, on one line."""
     return visible(" ".join(text.split()))

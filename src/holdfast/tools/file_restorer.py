@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.model.errors import Invalid
 from holdfast.model.file_change import FileState, LeftChanges
+from holdfast.model.sanitize import exact_name
 from holdfast.store import durable_file
 from holdfast.tools.atomic_replace import full_diff
 from holdfast.tools.command_snapshots import CommandSnapshots
@@ -48,14 +49,14 @@ class FileRestorer:
             return FileState("other", problem=f"it cannot be read: {e.strerror}")
 
     def diff(self, path: str, now: FileState, target: bytes | None) -> str:
-        old, new = _text(now.data or b""), _text(target or b"")
+        old, new, name = _text(now.data or b""), _text(target or b""), exact_name(path)
         if now.kind == "missing":
-            return f"create {path}\n" + (_hunks("", new, path) if new is not None else "(binary)")
+            return f"create {name}\n" + (_hunks("", new, path) if new is not None else "(binary)")
         if target is None:
-            return f"remove {path}\n" + (_hunks(old, "", path) if old else "")
+            return f"remove {name}\n" + (_hunks(old, "", path) if old else "")
         if old is None or new is None:
-            return f"restore {path}: binary, {len(now.data or b''):,} → {len(target):,} bytes"
-        return f"restore {path}\n{_hunks(old, new, path)}"
+            return f"restore {name}: binary, {len(now.data or b''):,} → {len(target):,} bytes"
+        return f"restore {name}\n{_hunks(old, new, path)}"
 
     def restore(self, path: str, now: FileState, target: bytes | None, mode: int, folder: str) -> None:
         real = Path(path)
