@@ -56,7 +56,7 @@ from holdfast.model.event import (
     TurnEnded,
 )
 from holdfast.model.finding import summary as risks_of
-from holdfast.model.price import format_money, to_nano
+from holdfast.model.price import HIGHEST_COST, format_money, to_nano
 from holdfast.model.session import collapse_line
 from holdfast.model.text import counted
 from holdfast.model.turn import FORKED
@@ -101,7 +101,7 @@ def _about_session(event: Event) -> Words | None:
         case Restored():
             return "restored from the trash", ""
         case BudgetRaised():
-            raised = f"its budget was raised by {format_money(to_nano(event.amount))}"
+            raised = f"its budget was raised by {_money(event.amount)}"
             return raised, f"by {event.by}" if event.by else ""
         case _:
             return None
@@ -256,9 +256,14 @@ def _remembered(event: FactRemembered) -> str:
 
 def _checked(event: GoalChecked) -> str:
     found = f"; evidence: {event.evidence}" if event.evidence else ""
-    cost = f", {format_money(to_nano(event.cost))}" if event.cost else ""
+    cost = f", {_money(event.cost)}" if event.cost else ""
     return f"{event.reason}{found} ({counted(event.turns, 'turn')}{cost}, checked by {event.model})"
 
 
 def _by(who: str) -> str:
     return f" by {who}" if who else ""
+
+
+def _money(dollars: float) -> str:
+    """An amount of an event, which may come from a damaged or imported log."""
+    return format_money(to_nano(min(dollars, HIGHEST_COST)))
