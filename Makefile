@@ -31,7 +31,7 @@ help: ## list the targets
 run: .venv/ready-run ## open a chat, with the embedded model unless a key is set
 	@$(BIN)/holdfast
 
-test: .venv/ready-clients ## the tests of every promise, with some of the kill points: about 10 minutes on two cores
+test: .venv/ready-clients ## the tests of every promise, with some of the kill points: 12 to 16 minutes on two cores
 	@scripts/system-packages
 	$(COMPILE)
 	$(RAM_DISK) $(PYTEST) $(WAITING)
@@ -41,7 +41,7 @@ retest: .venv/ready-dev ## the tests that failed in the last run, one at a time;
 		print(f"{len(failed)} failed:", *failed, sep="\n  "); raise SystemExit(len(failed) > 5)'
 	$(RAM_DISK) $(PYTEST) -n 0 --last-failed --last-failed-no-failures none
 
-fast: .venv/ready-dev ## the tests that start no process: about a minute on two cores
+fast: .venv/ready-dev ## the tests that start no process: 1 to 2 minutes on two cores
 	$(RAM_DISK) HOLDFAST_TEST_TIER=fast $(PYTEST) $(WAITING)
 
 soak: .venv/ready-clients .venv/ready-soak-clients ## every test, all kill points, N rounds of each storm (make soak N=200)

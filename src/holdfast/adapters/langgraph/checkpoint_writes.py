@@ -1,5 +1,6 @@
 """Prepares what LangGraph puts: values are serialized in the caller's thread, before the write begins."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -39,7 +40,7 @@ class PreparedList(msgspec.Struct, frozen=True):
 PreparedValue = EncodedValue | PreparedList
 
 
-class Prepared:
+class Prepared(ABC):
     """One put, or the writes of one task."""
 
     def __init__(self, ns: str, serde: TypedSerializer) -> None:
@@ -54,11 +55,13 @@ class Prepared:
             self._add(state, writer, session.id)
         return writer.events
 
+    @abstractmethod
     def note(self, written: Written | None) -> None:
         """Remember what is durable now."""
 
+    @abstractmethod
     def _add(self, state: ThreadState, writer: ItemWriter, session_id: str) -> None:
-        raise NotImplementedError
+        """Add the items to the writer."""
 
     def _prepare(self, value: Any, recent: RecentList | None = None) -> PreparedValue:
         if type(value) is not list:
@@ -161,6 +164,9 @@ class PreparedWrites(Prepared):
             (WRITES_IDX_MAP.get(channel, index), channel, self._prepare(value))
             for index, (channel, value) in enumerate(writes)
         ]
+
+    def note(self, written: Written | None) -> None:
+        """Nothing: the next writes are not compared with these."""
 
     def _add(self, state: ThreadState, writer: ItemWriter, session_id: str) -> None:
         stored = [
