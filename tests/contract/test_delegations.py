@@ -8,7 +8,8 @@ from holdfast.model.delegation import DelegationRequest
 from holdfast.model.event import ChildEnded, Delegation, SessionOpened
 from holdfast.model.session import Session
 from holdfast.store.database import Database
-from holdfast.store.repos import delegations, input_queue, sessions
+from holdfast.store.repos import delegations, input_queue, leases, ownership, sessions
+from tests.conftest import NewWorker
 
 LIMITS = DelegationLimits(max_depth=2, max_children=10, seconds=60)
 
@@ -32,3 +33,33 @@ async def test_promise_30_a_withdrawn_task_ends_its_child_and_reaches_the_parent
     waiting = await database.read(input_queue.list_waiting, session.id)
     told = [event for item in waiting for event in item.before if isinstance(event, ChildEnded)]
     assert [event.child_id for event in told] == ([] if delivery == "call" else [child.id])
+
+
+@pytest.mark.parametrize(
+    ("leased", "owned", "served_by"),
+    [
+        ("", "", {"theirs", "ours"}),
+        ("", "theirs", {"theirs"}),
+        ("theirs", "", {"theirs"}),
+        ("theirs", "ours", {"theirs"}),
+    ],
+)
+async def test_promise_30_a_child_is_served_whether_or_not_the_turn_of_its_parent_has_ended(
+    database: Database, session: Session, new_worker: NewWorker, leased: str, owned: str, served_by: set[str]
+) -> None:
+    names = {"theirs": await new_worker(), "ours": await new_worker()}
+    link = Delegation(parent_id=session.id, turn_id="turn-1", call_id="call-1", seconds=60)
+    opened = SessionOpened(source="api", model="scripted:echo")
+    child = plan_child(DelegationRequest(task="Look"), opened, link, delivery="wake", sender="", at=1)
+    await database.write(create_child, child, LIMITS)
+    if leased:
+        await database.write(leases.take, session.id, names[leased])
+    if owned:
+        await database.write(ownership.attach, session.id, names[owned])
+
+    assert served_by == {
+        name
+        for name, worker_id in names.items()
+        if child.id in await database.read(delegations.list_unclaimed, worker_id, takes_left=True)
+    }
+    assert not await database.read(delegations.list_unclaimed, "a third", takes_left=False)

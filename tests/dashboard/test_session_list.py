@@ -26,12 +26,12 @@ CHANNEL = "matrix:sorted"
 
 
 def fill(tx: Transaction) -> None:
-    """Four sessions that differ in everything that can be filtered and sorted."""
+    """Four sessions that differ in everything that can be filtered and sorted; no sweep ends one of a chat as idle."""
     for number, title in enumerate(NAMES):
         session_id, at = population.session_id(FIRST + number), now() - (10 + number) * DAY
         folder = f"/srv/100%_{title}/ünder 😀" if number else None
         fact = SessionOpened(
-            source="api", model=f"scripted:model-{number % 2}", title=title, workdir=folder, channel=CHANNEL
+            source="chat", model=f"scripted:model-{number % 2}", title=title, workdir=folder, channel=CHANNEL
         )
         sessions.create(tx, session_id, fact, at=at)
         spent = Usage(tokens_in=100 * number, cost=float(number))
@@ -61,7 +61,7 @@ def day(ago: int) -> str:
         ("folder=/%C3%BCnder+%F0%9F%98%80", ["beta", "gamma", "delta"]),
         ("folder=100x", []),
         ("state=failed", ["beta"]),
-        ("state=waiting&source=api&model=scripted:model-0", ["alpha", "gamma"]),
+        ("state=waiting&source=chat&model=scripted:model-0", ["alpha", "gamma"]),
         ("sort=cost&until=DAY9", ["gamma", "delta", "beta", "alpha"]),
         ("sort=messages&until=DAY9", ["alpha", "beta", "gamma", "delta"]),
         ("sort=title&until=DAY9", ["alpha", "beta", "delta", "gamma"]),

@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from holdfast.providers.scripted import ScriptedCall, ScriptStep
 from holdfast.tools import command_snapshots
 from holdfast.tools.atomic_replace import FileEditor
 from holdfast.tools.command_snapshots import CommandSnapshots
+from holdfast.tools.paths import make_temporary_name
 from holdfast.tools.shadow_repository import UNCERTAIN, WAS_LINK, ShadowRepository
 from holdfast.tools.terminal import TerminalTool
 from holdfast.tools.write_file import WriteFileTool
@@ -286,6 +289,44 @@ def test_holdfasts_home_is_left_out_whatever_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("new")
 
     assert [Path(change.path).name for change in repository.compare(before, repository.take())] == ["a.txt"]
+
+
+def test_files_that_come_and_go_during_a_snapshot_do_not_stop_it(tmp_path: Path) -> None:
+    """git gives up if a file vanishes between its listing and its reading; programs that build do that all the time."""
+    worktree, stopped = tmp_path / "work", threading.Event()
+    worktree.mkdir()
+
+    def churn(name: str) -> None:
+        while not stopped.wait(0.001):
+            (worktree / name).write_text("x" * 1000)
+            stopped.wait(0.001)
+            (worktree / name).unlink()
+
+    repository = ShadowRepository(tmp_path / "home/git", worktree, tmp_path / "home", PATH, 1000)
+    before = repository.take()
+    with ThreadPoolExecutor(2) as pool:
+        busy = [pool.submit(churn, name) for name in ("a.o", "b.o")]
+        try:
+            snapshots = [repository.take() for _ in range(20)]
+        finally:
+            stopped.set()
+        for one in busy:
+            one.result()
+    (worktree / "new.txt").write_text("new")
+
+    assert len(snapshots) == 20
+    assert [Path(change.path).name for change in repository.compare(before, repository.take())] == ["new.txt"]
+
+
+def test_a_file_that_a_file_tool_is_about_to_put_in_place_is_not_covered(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("!*.tmp\n")
+    (tmp_path / "sub").mkdir()
+    repository = ShadowRepository(tmp_path / "home/git", tmp_path, tmp_path / "home", PATH, 1000)
+    before = repository.take()
+    for folder in (tmp_path, tmp_path / "sub"):
+        (folder / make_temporary_name()).write_text("half")
+
+    assert repository.compare(before, repository.take()) == []
 
 
 def test_a_link_that_became_a_file_is_not_taken_for_a_new_one(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ HOT = {
     "delegations.list_running_modes": "sqlite_autoindex_delegation_2",
     "delegations.list_to_stop": "delegation_running",
     "delegations.get_next_deadline": "delegation_running",
-    "delegations.list_unclaimed_children": "session_lease",
+    "delegations.list_unclaimed_children": "delegation_running",
     "delegations.list_unclaimed_parents": "PRIMARY KEY",
     "approvals.list_unanswered_in_tree": "sqlite_autoindex_delegation_2",
     "goals.get": "PRIMARY KEY",

@@ -5,7 +5,6 @@ import contextlib
 import difflib
 import os
 import re
-import secrets
 import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -26,7 +25,7 @@ from holdfast.tools.backends.port import TerminalBackend
 from holdfast.tools.backends.registry import Backends, only_local
 from holdfast.tools.file_snapshot import FileSnapshot, encode_text, take_snapshot
 from holdfast.tools.home_guard import check_write, find_write_risks
-from holdfast.tools.paths import display_path, real_path, resolve
+from holdfast.tools.paths import display_path, make_temporary_name, real_path, resolve
 from holdfast.tools.safe_open import open_directory_verified
 
 DIFF_LINES = 200
@@ -196,7 +195,7 @@ def replace_file(path: Path, text: str, before: os.stat_result | None) -> None:
     data = encode_text(text)
     durable_file.make_folders(path.parent)
     with open_directory_verified(path.parent) as folder:
-        temporary = f".holdfast-{secrets.token_hex(6)}.tmp"
+        temporary = make_temporary_name()
         try:
             _write_new(temporary, folder, data, before)
             _check_unchanged(path, folder, before)

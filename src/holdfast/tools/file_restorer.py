@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from holdfast.tools.atomic_replace import full_diff
 from holdfast.tools.command_snapshots import CommandSnapshots
 from holdfast.tools.file_snapshot import MAX_READ_BYTES
 from holdfast.tools.home_guard import is_protected
-from holdfast.tools.paths import real_path
+from holdfast.tools.paths import make_temporary_name, real_path
 from holdfast.tools.safe_open import open_directory_verified, open_verified
 from holdfast.tools.sensitive_paths import WORK
 
@@ -70,7 +69,7 @@ class FileRestorer:
             return
         durable_file.make_folders(real.parent)
         with open_directory_verified(real.parent) as directory:
-            temporary = f".holdfast-{secrets.token_hex(6)}.tmp"
+            temporary = make_temporary_name()
             try:
                 _write(temporary, directory, target, mode or now.mode or NEW_FILE_MODE)
                 os.replace(temporary, real.name, src_dir_fd=directory, dst_dir_fd=directory)

@@ -2,10 +2,14 @@
 
 import difflib
 import os
+import secrets
 import stat
 from pathlib import Path
 
 from holdfast.model.errors import Invalid
+
+TEMPORARY_NAMES = ".holdfast-*.tmp"
+"""The pattern of the names of new files that have not replaced the old ones yet."""
 
 
 def resolve(text: str, workdir: Path) -> Path:
@@ -66,6 +70,10 @@ def real_path(path: Path | str) -> Path:
         return Path(os.path.realpath(path))
     except OSError:
         return Path(os.path.normpath(path))
+
+
+def make_temporary_name() -> str:
+    return TEMPORARY_NAMES.replace("*", secrets.token_hex(6))
 
 
 def _suggest_names(path: Path) -> str:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.model.errors import Invalid
+from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.file_change import CUT_OFF_HASH, MAX_IMAGE_BYTES, NO_FILE, TOO_LARGE, NewFileChange, hash_content
 from holdfast.store import durable_file
 from holdfast.tools.file_snapshot import MAX_READ_BYTES
+from holdfast.tools.paths import TEMPORARY_NAMES
 from holdfast.tools.shadow_git import ShadowGit
 
 MAX_CONTENT_BYTES = 512 * 1024 * 1024
@@ -33,6 +34,10 @@ OTHER = b"? "
 """What a name begins with that is not in the index."""
 UNCERTAIN = "it may have been there before the command: git ignored it, or it was in a nested repository"
 WAS_LINK = "it was a link before the command"
+VANISHED = "unable to stat"
+"""In the message of `git add` about a file that was deleted after git had listed it."""
+ADD_TRIES = 20
+"""How often `git add` is repeated while other programs delete files."""
 SPECIAL = re.compile(r"([\\*?\[\]! #])")
 
 
@@ -86,10 +91,21 @@ class ShadowRepository:
         removed = [*large, *(name for name, mode in listed.items() if mode == REPOSITORY)]
         if removed:
             self._git.run("update-index", "-z", "--force-remove", "--stdin", data=_join(removed))
-        self._git.run("add", "--all", "--ignore-errors", *self._within(), accepted=(0, 1))
+        self._add()
         return Snapshot(
             self._git.run("write-tree").decode("ascii").strip(), started, modes, tuple(large), tuple(nested)
         )
+
+    def _add(self) -> None:
+        """Bring the index up to date. Another command of the session may create and delete files meanwhile."""
+        for attempt in range(1, ADD_TRIES + 1):
+            try:
+                self._git.run("add", "--all", "--ignore-errors", *self._within(), accepted=(0, 1))
+            except Unavailable as e:
+                if VANISHED not in str(e) or attempt == ADD_TRIES:
+                    raise
+            else:
+                return
 
     def compare(self, before: Snapshot, after: Snapshot) -> list[NewFileChange]:
         """The regular files that differ, with their content before."""
@@ -173,8 +189,9 @@ class ShadowRepository:
         (self._folder / "info" / name).write_bytes(os.fsencode(text))
 
     def _within(self) -> list[str]:
-        """The paths to look at: all but Holdfast's home, which a `.gitignore` may include again."""
-        return ["--", ".", *(f":(exclude,literal){name}" for name in self._home_inside())]
+        """The paths to look at: all but temporary files of the file tools and Holdfast's home, which a `.gitignore` may include again."""
+        home = [f":(exclude,literal){name}" for name in self._home_inside()]
+        return ["--", ".", f":(exclude,glob)**/{TEMPORARY_NAMES}", *home]
 
     def _inspect(self, listed: Iterable[str]) -> tuple[dict[str, int], list[str], list[str]]:
         """Unusual permissions, files that are too large, and nested repositories. Raises Invalid beyond the limits."""

@@ -326,8 +326,8 @@ async def test_a_goal_waits_for_sub_agents_in_the_background(tmp_path: Path) -> 
         record = await database.read(delegations.get, child)
         assert record is not None
         await database.write(delegations.end, record, "done", "", at=1)
-        assert await database.read(delegations.list_unclaimed, worker_id, parents=False) == [parent]
-        assert await database.read(delegations.list_unclaimed, "another", parents=False) == []
+        assert await database.read(delegations.list_unclaimed, worker_id, takes_left=False) == [parent]
+        assert await database.read(delegations.list_unclaimed, "another", takes_left=False) == []
         await one.stage.engine.delegation.check()
         await one.until(parent, "done")
         assert (await one.turns(parent), await one.decisions(parent)) == (["done"] * 2, ["done"])

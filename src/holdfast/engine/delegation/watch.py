@@ -43,7 +43,7 @@ class DelegationWatch:
         """Do now whatever is left to do."""
         database = self._services.database
         for session_id in await database.read(
-            delegations.list_unclaimed, self._services.worker_id, parents=not self._leaves_queue
+            delegations.list_unclaimed, self._services.worker_id, takes_left=not self._leaves_queue
         ):
             self._serve(session_id)
         await self.stop_due()

@@ -116,13 +116,13 @@ def list_to_stop(tx: Transaction, *, at: int) -> list[DelegationRecord]:
     return _records(tx.all("delegations.list_to_stop", at=at))
 
 
-def list_unclaimed(tx: Transaction, worker_id: str, *, parents: bool) -> list[str]:
+def list_unclaimed(tx: Transaction, worker_id: str, *, takes_left: bool) -> list[str]:
     """Sessions that this worker should serve: children of those that it runs, and idle ones with a completion.
 
-    Without `parents`, only those of the latter that it has open and that work towards a goal.
+    With `takes_left`, also those that no worker has. Without it, idle ones only if they work towards a goal.
     """
-    children = tx.all("delegations.list_unclaimed_children", holder=worker_id)
-    query = "delegations.list_unclaimed_parents" if parents else "delegations.list_unclaimed_goals"
+    children = tx.all("delegations.list_unclaimed_children", holder=worker_id, takes_left=int(takes_left))
+    query = "delegations.list_unclaimed_parents" if takes_left else "delegations.list_unclaimed_goals"
     waiting = tx.all(query, holder=worker_id)
     return [cast("str", row[0]) for row in (*children, *waiting)]
 

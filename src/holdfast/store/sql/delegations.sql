@@ -93,14 +93,16 @@ SELECT body FROM event WHERE session_id = :session AND kind = 'model_said' ORDER
 SELECT body FROM event WHERE session_id = :session AND kind = 'trashed' ORDER BY seq DESC LIMIT 1;
 
 -- name: list_unclaimed_children
--- Running children without a worker, whose parent is run by the worker :holder.
+-- Running children without a worker, whose parent the worker :holder runs or has open; or nobody, if :takes_left is 1.
 SELECT delegation.child_id
 FROM delegation
 JOIN session AS child ON child.id = delegation.child_id
 JOIN session AS parent ON parent.id = delegation.parent_id
 WHERE delegation.ended_at IS NULL AND child.lease_worker IS NULL AND child.trashed_at IS NULL
-  AND parent.lease_worker = :holder
-ORDER BY delegation.child_id;
+  AND (parent.lease_worker = :holder
+    OR (parent.lease_worker IS NULL AND parent.owner_worker = :holder)
+    OR (parent.lease_worker IS NULL AND parent.owner_worker IS NULL AND :takes_left = 1))
+ORDER BY delegation.deadline_at, delegation.child_id;
 
 -- name: list_unclaimed_parents
 -- Sessions with a completion in their queue and no worker, unless another worker than :holder has them open.

@@ -4,7 +4,6 @@ The scripts get paths as arguments, never as part of their text.
 """
 
 import asyncio
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -13,7 +12,7 @@ from holdfast.model.errors import Invalid
 from holdfast.model.tool import ToolContext
 from holdfast.tools.backends.port import TerminalBackend
 from holdfast.tools.file_snapshot import MAX_READ_BYTES, FileSnapshot
-from holdfast.tools.paths import check_path_text
+from holdfast.tools.paths import check_path_text, make_temporary_name
 
 FileKind = Literal["file", "folder", "other", "missing"]
 STAT = """
@@ -23,7 +22,7 @@ elif [ -e "$1" ] || [ -h "$1" ]; then echo other; else echo missing; fi
 REPLACE = """
 target=$(readlink -f -- "$1") || target=$1
 folder=$(dirname -- "$target") && mkdir -p -- "$folder" || exit
-temporary=$folder/.holdfast-$2.tmp
+temporary=$folder/$2
 trap 'rm -f -- "$temporary"' EXIT
 if [ -e "$target" ]; then cp -p -- "$target" "$temporary" || exit; fi
 cat >"$temporary" && mv -f -- "$temporary" "$target" || exit
@@ -89,7 +88,7 @@ class BackendFiles:
         now = await self.snapshot(path)
         if (now.size, now.data) != (before.size, before.data):
             raise Invalid(f"{path} was changed by another program meanwhile; read it again")
-        await self._run(["sh", "-c", REPLACE, "holdfast", str(path), secrets.token_hex(6)], str(path), data)
+        await self._run(["sh", "-c", REPLACE, "holdfast", str(path), make_temporary_name()], str(path), data)
 
     async def _run(self, words: list[str], name: str, data: bytes = b"") -> bytes:
         done = await self._backend.run(self._context, words, data)
