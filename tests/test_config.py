@@ -439,6 +439,11 @@ def test_the_key_for_images_can_come_from_the_environment(home: Path) -> None:
         ('[telemetry]\nsignals = ["x"]', "telemetry.signals[0]: expected one of traces, metrics, logs"),
         ('[telemetry]\nsignals = "x"', "telemetry.signals: expected a list, got a string"),
         ('[terminal]\nbackend = "ssh"', "terminal.backend ssh needs [terminal.ssh] host"),
+        ('[terminal.channels]\n"telegram:1" = "ssh"', "terminal.channels.telegram:1 ssh needs [terminal.ssh] host"),
+        (
+            '[gateway.matrix]\nterminal = "container"',
+            "gateway.matrix.terminal container needs [terminal.container] image",
+        ),
         ('[web]\nsearch_provider = "x"', "web.search_provider: expected one of brave, tavily, searxng"),
         ("[prices]\nx = 1", "prices: expected a table, got an integer"),
     ],

@@ -328,8 +328,9 @@ def _check(settings: Settings, file: str) -> None:
         if bool(server.command) == bool(server.url):
             raise Invalid(f"{file}: mcp.{name} needs either a command or a url")
     terminal = settings.terminal
-    if missing := terminal.missing_for(terminal.backend):
-        raise Invalid(f"{file}: terminal.backend {terminal.backend} needs {missing}")
+    for name, backend in _terminals(settings):
+        if missing := terminal.missing_for(backend):
+            raise Invalid(f"{file}: {name} {backend} needs {missing}")
     web = settings.web
     if web.search_provider == "searxng" and web.base_url is None:
         raise Invalid(f"{file}: web.search_provider searxng needs web.base_url, the address of the instance")
@@ -341,6 +342,15 @@ def _check(settings: Settings, file: str) -> None:
     _check_zone(settings.reset.timezone, f"{file}: reset.timezone")
     for name, rule in settings.reset.channels.items():
         _check_zone(rule.timezone or "local", f"{file}: reset.channels.{name}.timezone")
+
+
+def _terminals(settings: Settings) -> Iterator[tuple[str, str | None]]:
+    """The settings that name a terminal backend, with their values."""
+    yield "terminal.backend", settings.terminal.backend
+    for channel, backend in settings.terminal.channels.items():
+        yield f"terminal.channels.{channel}", backend
+    for platform, options in settings.gateway.platforms.items():
+        yield f"gateway.{platform}.terminal", str(options.get("terminal"))
 
 
 def _check_zone(name: str, where: str) -> None:

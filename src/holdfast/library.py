@@ -25,7 +25,7 @@ from holdfast.model.memory.owner import LOCAL_OWNER, MemoryPlace
 from holdfast.model.message import Content, Message
 from holdfast.model.session import messages
 from holdfast.providers import registry
-from holdfast.settings import TerminalName
+from holdfast.settings import Settings, TerminalName
 from holdfast.store.repos import approvals, memory
 from holdfast.store.repos.approvals import Approval
 from holdfast.store.repos.input_queue import Mode
@@ -42,8 +42,9 @@ CHANNEL = "key:"
 class Holdfast:
     """An open store with a worker in this process."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine = engine
+        self._settings = settings
         self.memory = LibraryMemory(engine)
 
     async def session(
@@ -62,6 +63,7 @@ class Holdfast:
             registry.parse(model)
         if key == "":
             raise Invalid("the key of a session is empty")
+        self._settings.terminal.check(terminal, "terminal")
         opening = OpenRequest(
             ref=ref,
             channel=None if key is None else CHANNEL + key,
@@ -240,4 +242,4 @@ async def open_library(
             app.database, settings, config.environment(), supervisor=app.supervisor, kind="library", sweeps=True
         ) as engine,
     ):
-        yield Holdfast(engine)
+        yield Holdfast(engine, settings)

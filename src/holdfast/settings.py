@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from holdfast.model.errors import Invalid
 from holdfast.model.event import Source
 from holdfast.model.mode import DEFAULT_MODE, Mode
 
@@ -232,6 +233,11 @@ class Terminal(Section, frozen=True):
         if backend == "ssh" and self.ssh.host is None:
             return "[terminal.ssh] host"
         return "[terminal.container] image" if backend == "container" and self.container.image is None else ""
+
+    def check(self, backend: str | None, given_as: str) -> None:
+        """Raise Invalid if a backend that was chosen with `given_as` cannot be used."""
+        if missing := self.missing_for(backend):
+            raise Invalid(f"{given_as} {backend} cannot be used: {missing} is not set")
 
 
 class ImageSettings(ModelAccess, frozen=True):

@@ -44,9 +44,11 @@ def test_commands_of_the_api_cannot_change_the_system_unless_the_session_says_so
         assert client.get(f"/v1/sessions/{second}/why").json()["terminal"] == "local"
 
 
-def test_an_unknown_backend_is_refused(own: Server) -> None:
+@pytest.mark.parametrize("backend", ["moon", "ssh", "container"])
+def test_a_backend_that_does_not_exist_or_is_not_set_up_is_refused(own: Server, backend: str) -> None:
     with httpx.Client(base_url=own.url, headers={"authorization": f"Bearer {KEY}"}) as client:
-        reply = client.post("/v1/sessions", json={"terminal": "moon"})
+        reply = client.post("/v1/sessions", json={"terminal": backend})
 
-    assert reply.status_code == 400
-    assert "terminal" in reply.json()["error"]["message"]
+        assert reply.status_code == 400
+        assert "terminal" in reply.json()["error"]["message"]
+        assert client.get("/v1/sessions").json()["sessions"] == []

@@ -6,6 +6,7 @@ and writes go to the store's threads directly; only opening, waiting for a busy 
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
 import time
@@ -34,6 +35,7 @@ from holdfast.supervisor import BackgroundTask, Completed
 from holdfast.tasks import submit_to_loop
 from holdfast.wiring.store import App, open_app, resolve_store_url
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 KIND = "adapter"
 IDLE_SECONDS = 30.0
@@ -128,7 +130,8 @@ class SharedStore:
         await self._register(app)
         dead = asyncio.Event()
 
-        def on_death(_: Conflict) -> None:
+        def on_death(error: Conflict) -> None:
+            logger.error("%s", error)
             dead.set()
             self._stop.set()
 

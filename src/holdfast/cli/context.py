@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from holdfast.model.errors import Invalid, NotSaved
+from holdfast.model.errors import NotSaved
 from holdfast.model.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def settings() -> "Settings":
 
 def require_terminal(backend: str | None) -> None:
     """Raise Invalid if the settings lack what a terminal backend needs."""
-    if backend is not None and (missing := settings().terminal.missing_for(backend)):
-        raise Invalid(f"--terminal {backend} cannot be used: {missing} is not set")
+    settings().terminal.check(backend, "--terminal")
 
 
 def _current() -> CliContext:

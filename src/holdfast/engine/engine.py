@@ -1,6 +1,7 @@
 """The engine of a worker: what every interface calls. It writes no SQL and builds no context itself."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import overload
 
@@ -56,6 +57,7 @@ from holdfast.store.repos import approvals, log, sessions
 from holdfast.supervisor import Supervisor
 from holdfast.tasks import run_to_completion
 
+logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 10.0
 STOP_SECONDS = 5.0
 """How long a worker that shuts down waits for sub-agents of sessions that have ended."""
@@ -336,7 +338,10 @@ class Engine:
         await self._scheduler.settled()
 
     def declare_dead(self, error: Conflict) -> None:
-        """Stop everything: others have taken over the sessions of this worker."""
+        """Stop everything: others have taken over the sessions of this worker. Does nothing after an orderly shutdown."""
+        if self.shutdown.is_recorded:
+            return
+        logger.error("%s", error)
         if not self.death.done():
             self.death.set_exception(error)
         self._scheduler.abandon(error)

@@ -309,6 +309,34 @@ def test_a_killed_server_keeps_its_question_and_continues_when_another_process_a
     assert "Approval was denied: keep it" in json.dumps(ended["messages"]) and ended["text"] == "Asked."
 
 
+def test_a_goal_is_set_once_paused_resumed_and_cleared(server: Server, http: httpx.Client) -> None:
+    one = begin(http, model=server.model("silent"))
+    place = f"/v1/sessions/{one}/goal"
+    assert http.get(place).status_code == 404
+    running = say(http, one, "wait")
+    wait_until(lambda: turn(http, one, running)["state"] == "running", "the turn")
+
+    queued = http.put(place, json={"text": "All tests pass", "max_turns": 3})
+    repeated = http.put(place, json={"text": " All tests pass "})
+    http.post(f"/v1/sessions/{one}/interrupt")
+    wait_until(lambda: http.get(place).status_code == 200, "the goal")
+    active = http.put(place, json={"text": "All tests pass"})
+    paused = http.patch(place, json={"state": "paused"}).json()["goal"]["state"]
+    resumed = http.patch(place, json={"state": "active"}).json()["goal"]["state"]
+    cleared = http.delete(place).json()["goal"]
+    again = http.delete(place)
+    http.post(f"/v1/sessions/{one}/interrupt")
+    wait_for_end(http, one, queued.json()["turn_id"])
+
+    assert (queued.status_code, queued.json()["queued"], queued.json()["goal"]) == (202, True, None)
+    assert (repeated.status_code, repeated.json()) == (202, queued.json())
+    assert repeated.headers["location"] == queued.headers["location"]
+    assert active.status_code == 200 and active.json()["goal"]["max_turns"] == 3
+    assert (paused, resumed, cleared["state"]) == ("paused", "active", "cleared")
+    assert again.status_code == 409
+    assert kinds(http, one).count("goal_set") == 1
+
+
 def kinds(http: httpx.Client, session_id: str) -> list[str]:
     return [event["kind"] for event in http.get(f"/v1/sessions/{session_id}/events").json()["events"]]
 

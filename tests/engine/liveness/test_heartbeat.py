@@ -130,6 +130,26 @@ async def test_a_worker_that_was_declared_dead_is_notified_once_and_stops_its_he
     assert seen(stage).beat == at_death
 
 
+async def test_a_heartbeat_after_an_orderly_shutdown_is_no_death(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = await set_up(tmp_path)
+    told: list[Conflict] = []
+
+    def die(error: Conflict) -> None:
+        told.append(error)
+        stage.engine.declare_dead(error)
+
+    async with Heartbeat(stage.engine.services, QUICK, die, stage.engine.supervisor):
+        await stage.engine.close()
+        while not told:
+            await asyncio.sleep(0.01)
+    await stage.database.close()
+
+    assert not stage.engine.death.done()
+    assert "declared dead" not in caplog.text
+
+
 class Away:
     """A store that cannot be written to for the first few times."""
 

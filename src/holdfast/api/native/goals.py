@@ -17,19 +17,21 @@ async def get(call: EndpointCall) -> GoalResponse:
 
 
 async def put(call: EndpointCall) -> EndpointReply:
-    """Set the goal and start working on it; the same goal again changes nothing while it is active."""
+    """Set the goal and start working on it; the same goal again changes nothing while it is active or queued."""
     body: request_models.GoalRequest = call.body
     session, engine = await load_session(call, trashed=False), call.context.engine
     current = await engine.goals.get(session.id)
     if current is not None and current.state == "active" and current.text == body.text.strip():
         return EndpointReply(await _describe(call, session.id), 200, {})
+    queued = await engine.goals.find_queued(session.id, body.text)
+    if queued is not None:
+        return _accept(session.id, queued, await _describe(call, session.id, turn_id=queued, queued=True))
     changes = GoalChanges(max_turns=body.max_turns, max_hours=body.max_hours, max_cost=body.max_cost)
     planned = await engine.goals.plan(session.id, body.text, by=API_USER, changes=changes)
     message = NewMessage(session.id, first_message(planned), goal=planned)
     admission = (await engine.submit(message)).admission
-    location = {"location": f"/v1/sessions/{session.id}/turns/{admission.turn_id}"}
     reply = await _describe(call, session.id, turn_id=admission.turn_id, queued=not admission.began)
-    return EndpointReply(reply, 202, location)
+    return _accept(session.id, admission.turn_id, reply)
 
 
 async def patch(call: EndpointCall) -> GoalResponse:
@@ -45,6 +47,10 @@ async def delete(call: EndpointCall) -> GoalResponse:
     session = await load_session(call, trashed=False)
     await call.context.engine.goals.clear(session.id, by=API_USER)
     return await _describe(call, session.id)
+
+
+def _accept(session_id: str, turn_id: str, reply: GoalResponse) -> EndpointReply:
+    return EndpointReply(reply, 202, {"location": f"/v1/sessions/{session_id}/turns/{turn_id}"})
 
 
 async def _describe(

@@ -42,6 +42,7 @@ async def create(call: EndpointCall) -> EndpointReply:
     channel = (
         None if body.key is None else headers.CHANNEL_PREFIX + headers.validate_text(body.key, "key", headers.MAX_NAME)
     )
+    call.context.settings.terminal.check(body.terminal, "terminal")
     opening = OpenRequest(
         channel=channel,
         source="api",

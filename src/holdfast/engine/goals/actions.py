@@ -14,7 +14,7 @@ from holdfast.model.price import HIGHEST_COST, to_nano
 from holdfast.model.session import CHILD
 from holdfast.model.times import SECOND
 from holdfast.store.database import Transaction
-from holdfast.store.repos import goals, log, sessions
+from holdfast.store.repos import goals, input_queue, log, sessions
 from holdfast.store.spending import usage
 
 GOAL = "goal-"
@@ -54,6 +54,17 @@ class Goals:
     async def get(self, session_id: str) -> Goal | None:
         """The newest goal of the session; None if it never had one."""
         return await self._services.database.read(goals.get, session_id)
+
+    async def find_queued(self, session_id: str, text: str) -> str | None:
+        """The queued turn that will set this goal, if there is one."""
+        waiting = await self._services.database.read(input_queue.list_waiting, session_id)
+        turns = (
+            one.turn_id
+            for one in waiting
+            for event in one.before
+            if isinstance(event, GoalSet) and event.text == text.strip()
+        )
+        return next(turns, None)
 
     async def plan(self, session_id: str | None, text: str, *, by: str, changes: GoalChanges = DEFAULT) -> GoalSet:
         """The event that sets a goal, to be submitted with the message that starts it. Raises Invalid.

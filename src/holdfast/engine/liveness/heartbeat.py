@@ -1,7 +1,6 @@
 """A worker's heartbeat. It runs in a thread, so that a busy event loop is reported as stalled and not declared dead."""
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -11,8 +10,6 @@ from holdfast.engine.services import EngineServices
 from holdfast.model.errors import Conflict
 from holdfast.store.repos import workers
 from holdfast.supervisor import Supervisor, encode_statuses
-
-log = logging.getLogger(__name__)
 
 
 class Heartbeat:
@@ -51,7 +48,6 @@ class Heartbeat:
             try:
                 self.beat()
             except Conflict as e:
-                log.error("%s", e)  # noqa: TRY400 - a message for the user; the traceback adds nothing
                 self._loop.call_soon_threadsafe(self._on_death, e)
                 return
             except Exception as e:  # noqa: BLE001 - the report logs and shows it; the thread tries the next heartbeat

@@ -17,6 +17,8 @@ class Shutdown:
 
     def __init__(self, services: EngineServices) -> None:
         self._services = services
+        self.is_recorded = False
+        """Whether the end of this worker is recorded, or about to be: a heartbeat then finds it dead."""
 
     async def find_successors(self) -> list[str]:
         """Live workers that are not shutting down and will continue what this one leaves."""
@@ -40,6 +42,7 @@ class Shutdown:
     async def record(self, reason: str) -> None:
         """Record that this worker has released everything and shut down."""
         at = self._services.clock.now()
+        self.is_recorded = True
         await self._services.database.write(record_shutdown, self._services.worker_id, f"{CLOSED}: {reason}", at=at)
 
 
