@@ -1,3 +1,6 @@
+import itertools
+from functools import reduce
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +17,11 @@ from holdfast.model.event import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    Usage,
     UserSaid,
 )
 from holdfast.model.message import Text, ToolCall
-from holdfast.model.turn import Turn, close, closing_events, fold_turn, turn_of
+from holdfast.model.turn import Turn, add_usage, close, closing_events, fold_turn, turn_of
 from tests.contract.logs import is_well_formed
 
 CALL_A, CALL_B = ToolCall("a", "terminal"), ToolCall("b", "read_file")
@@ -162,3 +166,11 @@ def test_entries_before_the_newest_turn_do_not_matter(entries: list[Entry]) -> N
         turn = fold_turn(turn, entry.event)
 
     assert turn_of(entries) == turn
+
+
+def test_calls_of_unknown_cost_are_counted_whatever_the_order() -> None:
+    unknown, known = Usage(tokens_in=1), Usage(tokens_in=1, cost=0.5)
+    for calls in itertools.permutations([unknown, unknown, known]):
+        total = reduce(add_usage, calls, Usage())
+
+        assert (total.cost, total.unpriced, total.tokens_in) == (0.5, 2, 3)

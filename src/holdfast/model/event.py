@@ -44,7 +44,7 @@ class Usage(_Fact, frozen=True):
     reasoning: int = 0
     cost: float | None = None
     unpriced: int = 0
-    """In a sum with a known cost: how many of its calls are not in that cost, because theirs is unknown."""
+    """In a sum: how many of its calls are not in `cost`, because theirs is unknown."""
 
 
 class Delegation(_Fact, frozen=True):

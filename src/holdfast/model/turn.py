@@ -179,7 +179,7 @@ def add_usage(one: Usage, other: Usage) -> Usage:
     """The sum of two; the cost is unknown only if both are."""
     known = [usage.cost for usage in (one, other) if usage.cost is not None]
     return Usage(
-        unpriced=sum(_unpriced(usage) for usage in (one, other)) if known else 0,
+        unpriced=_unpriced(one) + _unpriced(other),
         tokens_in=one.tokens_in + other.tokens_in,
         tokens_out=one.tokens_out + other.tokens_out,
         cache_read=one.cache_read + other.cache_read,

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.engine.delegation.link import DelegationLimits
@@ -17,11 +19,13 @@ from holdfast.model.event import (
     SessionOpened,
     ToolEnded,
     TurnEnded,
+    Usage,
     UserSaid,
 )
 from holdfast.model.message import text_of
+from holdfast.model.provider import Delta, ModelReply, ModelRequest
 from holdfast.store.repos import activity, delegations, input_queue, leases
-from tests.engine.delegation.family import Family, family
+from tests.engine.delegation.family import Family, answer, family
 
 HANG = {"task": "hang"}
 
@@ -322,6 +326,35 @@ async def test_ending_or_trashing_a_parent_stops_its_children(tmp_path: Path, wh
         await actions.restore(parent)
         restored = [(await one.session(r.child_id)).summary.trashed_at for r in (hanging, nesting, finished)]
         assert not any(restored)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "gets"),
+    [
+        ({"steps": 5, "tokens": 900}, {}, (5, 880)),
+        ({"steps": 5, "tokens": 900}, {"steps": 3, "tokens": 50}, (3, 50)),
+        ({"steps": 5, "tokens": 900}, {"steps": 9, "tokens": 5000}, (5, 880)),
+        ({}, {"steps": 3, "tokens": 50}, (3, 50)),
+        ({}, {}, (0, 0)),
+    ],
+)
+async def test_the_limits_of_a_child_hold_for_its_own_children(
+    tmp_path: Path, outer: dict[str, int], inner: dict[str, int], gets: tuple[int, int]
+) -> None:
+    async def ask(request: ModelRequest) -> AsyncIterator[Delta | ModelReply]:
+        async for item in answer(request):
+            used = Usage(tokens_in=15, tokens_out=5)
+            yield msgspec.structs.replace(item, usage=used) if isinstance(item, ModelReply) else item
+
+    async with family(tmp_path, ask=ask) as one:
+        parent = await one.parent()
+        task = json.dumps([{"task": "do it", "limits": inner} if inner else {"task": "do it"}])
+        await one.delegate(parent, {"task": task, "limits": outer} if outer else {"task": task})
+        child = await wait_for_child(one, parent, outcome="done")
+        grandchild = await wait_for_child(one, child, outcome="done")
+
+        [opened] = [event for event in await one.stage.log(grandchild) if isinstance(event, SessionOpened)]
+        assert (opened.delegation.max_steps, opened.delegation.max_tokens) == gets
 
 
 async def test_a_trashed_child_ends_the_wait_of_its_parent(tmp_path: Path) -> None:

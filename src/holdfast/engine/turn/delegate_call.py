@@ -21,6 +21,7 @@ from holdfast.engine.delegation.link import (
 from holdfast.engine.turn import approval
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.memory_call import memory_owner
+from holdfast.engine.turn.model_call import count_tokens
 from holdfast.model.delegation import DelegationRecord, DelegationRequest, delegation_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import ChildStarted, Delegation, SessionOpened, UserSaid
@@ -93,8 +94,8 @@ def _plan(
         depth=parent.depth + 1,
         background=request.background,
         tools=request.tools if request.tools is not None else parent.tools,
-        max_steps=request.max_steps,
-        max_tokens=request.max_tokens,
+        max_steps=_tightest(request.max_steps, parent.max_steps),
+        max_tokens=_tightest(request.max_tokens, _left(active, parent.max_tokens)),
         seconds=min(request.seconds or limits.seconds, limits.seconds),
         memory_owner=memory_owner(active, turn_id),
     )
@@ -102,6 +103,16 @@ def _plan(
     opened = SessionOpened(source=CHILD, model=model, workdir=settings.workdir(), terminal=settings.terminal)
     delivery = "call" if not request.background else "note" if active.turn.terms.client else "wake"
     return plan_child(request, opened, link, delivery=delivery, sender=_sender(active), at=active.services.clock.now())
+
+
+def _tightest(wanted: int, inherited: int) -> int:
+    """The lower of two limits; 0 is none."""
+    return min(filter(None, (wanted, inherited)), default=0)
+
+
+def _left(active: ActiveSession, max_tokens: int) -> int:
+    """What is left of the parent's own limit of tokens; 0 if it has none."""
+    return max(1, max_tokens - count_tokens(active)) if max_tokens else 0
 
 
 def _sender(active: ActiveSession) -> str:

@@ -15,7 +15,7 @@ from holdfast.engine.context.budget import ENOUGH, BudgetDecision
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.instructions import load_instructions
 from holdfast.engine.turn.memory_call import TOOLS, memory_owner
-from holdfast.engine.turn.model_call import ModelCallSettings, call_model, spent
+from holdfast.engine.turn.model_call import ModelCallSettings, call_model, count_tokens, spent
 from holdfast.engine.turn.next_step import (
     CallModel,
     CloseUnknown,
@@ -100,16 +100,11 @@ async def run_turns(active: ActiveSession, settings: TurnSettings) -> bool:
         elif now > deadline:
             reason = f"the turn took longer than {settings.turn_seconds:.0f} s, which is the limit"
             await active.end_turn(closing(active, "failed", reason, "turn_timeout"))
-        elif 0 < settings.max_tokens <= _tokens(active):
-            reason = f"the turn used {_tokens(active):,} tokens, and its limit is {settings.max_tokens:,}"
+        elif 0 < settings.max_tokens <= count_tokens(active):
+            reason = f"the turn used {count_tokens(active):,} tokens, and its limit is {settings.max_tokens:,}"
             await active.end_turn(closing(active, "failed", reason, "token_limit"))
         else:
             await _run_step(active, settings, step)
-
-
-def _tokens(active: ActiveSession) -> int:
-    usage = spent(active.entries, active.turn.id or "")
-    return usage.tokens_in + usage.tokens_out
 
 
 async def _next(active: ActiveSession, settings: TurnSettings) -> Step | None:

@@ -250,6 +250,12 @@ def spent(entries: Sequence[Entry], turn_id: str) -> Usage:
     return total
 
 
+def count_tokens(active: ActiveSession) -> int:
+    """The tokens that the open turn has used."""
+    usage = spent(active.entries, active.turn.id or "")
+    return usage.tokens_in + usage.tokens_out
+
+
 def _turn_id(active: ActiveSession) -> str:
     assert active.turn.id is not None, "the model is asked only within a turn"
     return active.turn.id
