@@ -164,6 +164,16 @@ class Terminal:
             assert time.monotonic() < end, f"it did not end:\n{self.text}"
         return self._popen.wait(LIMIT_SECONDS)
 
+    def cancel(self) -> int:
+        """Press Ctrl-C until the program ends; its exit status. Python's `input` loses a signal that arrives just before it waits."""
+        for _ in range(int(LIMIT_SECONDS)):
+            self.press(CTRL_C)
+            end = time.monotonic() + 1
+            while time.monotonic() < end:
+                if not self._read(0.05) or self._popen.poll() is not None:
+                    return self.wait()
+        raise AssertionError(f"it did not end:\n{self.text}")
+
     @property
     def echoes(self) -> bool:
         """Whether the terminal has the modes that a shell needs."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Holdfast
 from tests.cli.setup_subjects import FIXTURES, SUBJECTS, SetupSubject, SetupThread
-from tests.cli.terminal import CTRL_C, ENTER, Terminal
+from tests.cli.terminal import ENTER, Terminal
 from tests.gateway.synapse import free_port
 from tests.gateway.telegramapi import TOKEN
 
@@ -95,8 +95,7 @@ def test_ctrl_c_at_each_step_changes_nothing(home: Path, thread: SetupThread) ->
                 terminal.see(question)
                 terminal.say(typed)
             terminal.see([*subject.answers, "Waiting up to"][stage])
-            terminal.press(CTRL_C)
-            assert terminal.wait() == 130
+            assert terminal.cancel() == 130
             assert terminal.echoes
             assert "Traceback" not in terminal.text
 
@@ -109,8 +108,7 @@ def test_ctrl_c_at_the_last_question_changes_nothing(home: Path, thread: SetupTh
         terminal.see("Waiting up to")
         thread.call(thread.subject.say())
         terminal.see("Is that you?")
-        terminal.press(CTRL_C)
-        assert terminal.wait() == 130
+        assert terminal.cancel() == 130
 
     assert (home / "config.toml").read_text() == BEFORE
 
@@ -124,8 +122,7 @@ def test_a_mail_that_is_ignored_is_named_with_the_reason(home: Path, thread: Set
         terminal.see("Waiting up to")
         thread.call(subject.say())
         terminal.see(f"warning: ignored a message of {subject.person}: mx.example has not checked its sender")
-        terminal.press(CTRL_C)
-        assert terminal.wait() == 130
+        assert terminal.cancel() == 130
 
 
 def test_keys_pressed_while_waiting_do_not_give_a_stranger_access(home: Path, thread: SetupThread) -> None:
@@ -168,8 +165,7 @@ def test_silly_answers_are_asked_again_or_explained(home: Path, thread: SetupThr
         terminal.see("The bot's password:")
         terminal.say("ü\t\\")
         terminal.see("The homeserver's URL:", times=3)
-        terminal.press(CTRL_C)
-        assert terminal.wait() == 130
+        assert terminal.cancel() == 130
         assert "Traceback" not in terminal.text
         assert "homeserver" in terminal.text
 

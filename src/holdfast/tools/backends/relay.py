@@ -93,6 +93,8 @@ def main() -> int:
     for name in SIGNALS:
         signal.signal(getattr(signal, f"SIG{name}"), lambda number, _: send(f"{signal.Signals(number).name[3:]}\n"))
     code = wait_for_command(command, control)
+    for name in SIGNALS:  # there is no command any more, and soon no pipe to the control client
+        signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_IGN)
     # What the command left running ends with it.
     send("KILL\nend\n")
     control.stdin.close()
@@ -110,7 +112,8 @@ def wait_for_command(command: "subprocess.Popen[bytes]", control: "subprocess.Po
 
     def give_up(number: int, frame: object) -> None:
         os.write(2, b"\n[the container or the connection was lost]\n")
-        os.killpg(command.pid, signal.SIGKILL)  # it leads a session of its own
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.killpg(command.pid, signal.SIGKILL)  # it leads a session of its own
 
     signal.signal(signal.SIGALRM, give_up)
     while True:
