@@ -18,6 +18,7 @@ from holdfast.tools.write_file import WriteFileTool
 from tests.engine.going_back import actions, go_back
 from tests.engine.stage import Stage, set_up
 from tests.engine.well_formed import assert_well_formed
+from tests.fakes.counting import CountingDatabase
 from tests.fakes.crashing import Crash, CrashingDatabase
 
 END = ScriptStep(say="Done.")
@@ -264,3 +265,18 @@ async def test_old_contents_are_dropped_at_the_limit_and_reported(
 
     assert actions(plan) == {"a.txt": "skip", "b.txt": "restore"}
     assert (await stage.database.read(file_changes.get_totals))[0] == 3
+
+
+async def test_only_the_contents_that_would_be_restored_are_read(tmp_path: Path, stages: list[Stage]) -> None:
+    steps = [write("a.txt", str(n)) for n in range(5)]
+    stage = await staged(tmp_path, stages, write("b.txt", "b"), *steps, END)
+    (tmp_path / "b.txt").write_text("earlier")
+    session = await stage.session()
+    await stage.play(session.id, "write")
+    counting = CountingDatabase(stage.database)
+    object.__setattr__(stage.engine.services, "database", counting)
+
+    plan = await stage.engine.rewinds.plan(session.id)
+
+    assert actions(plan) == {"a.txt": "remove", "b.txt": "restore"}
+    assert counting.reads.statements["file_changes.get_image"] == 2

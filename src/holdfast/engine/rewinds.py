@@ -165,8 +165,8 @@ class Rewinds:
     async def _plan_files(self, session_id: str, to_seq: int, force: Collection[str]) -> list[FileStep]:
         def read(tx: Transaction) -> tuple[list[RecordedChange], dict[str, bytes | None]]:
             changes = file_changes.list_after(tx, session_id, to_seq)
-            hashes = {change.before_hash for change in changes}
-            return changes, {one: file_changes.get_image(tx, session_id, one) for one in hashes}
+            earliest = {change.path: change.before_hash for change in reversed(changes)}
+            return changes, {one: file_changes.get_image(tx, session_id, one) for one in set(earliest.values())}
 
         port = self._files
         if port is None:
