@@ -34,6 +34,12 @@ def test_every_promise_names_tests_that_exist() -> None:
     assert [name for _, named in PROMISES.values() for name in named if not (ROOT / name).exists()] == []
 
 
+def test_every_promise_has_a_test_with_its_number_in_its_name() -> None:
+    for number, (_, named) in PROMISES.items():
+        text = "".join((ROOT / file).read_text("utf-8") for name in named for file in modules(name))
+        assert re.search(rf"def test_promise_{number}_", text), f"promise {number}"
+
+
 @pytest.mark.process
 @pytest.mark.timeout(300)
 def test_the_tiers_of_each_promise_are_those_of_its_tests(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-async def test_a_task_that_fails_is_restarted_after_pauses_that_double_up_to_a_limit(clock: FakeClock) -> None:
+async def test_promise_26_a_task_that_fails_is_restarted_after_pauses_that_double_up_to_a_limit(
+    clock: FakeClock,
+) -> None:
     pauses = Pauses(clock)
     work = Work(failures=8)
     async with Supervisor(clock, sleep=pauses) as supervisor:
@@ -137,7 +139,9 @@ async def test_a_task_that_finishes_says_so_and_is_not_restarted(clock: FakeCloc
     assert (status.state, status.error, status.failures) == ("ended", "no other servers are set", 0)
 
 
-async def test_a_task_is_down_when_it_has_failed_for_long_without_a_completed_cycle(clock: FakeClock) -> None:
+async def test_promise_26_a_task_is_down_when_it_has_failed_for_long_without_a_completed_cycle(
+    clock: FakeClock,
+) -> None:
     report = Supervisor(clock).watch("work", every=1)
     report.failed(OSError("gone"))
     early = report.status().state

@@ -23,7 +23,7 @@ def test_a_history_is_matched_without_a_session_name(http: httpx.Client) -> None
     assert third.headers["x-session-seq"] == "13", "no message was added twice"
 
 
-def test_two_clients_with_the_same_messages_never_share_a_session(http: httpx.Client) -> None:
+def test_promise_19_two_clients_with_the_same_messages_never_share_a_session(http: httpx.Client) -> None:
     hello = unique("hello")
     anna, bert = ask(http, hello), ask(http, hello)
     assert text(anna) == text(bert)
@@ -56,7 +56,7 @@ def test_an_unknown_history_starts_a_session_that_contains_it(http: httpx.Client
     assert session(first) == session(second)
 
 
-def test_an_edited_history_becomes_a_fork_and_the_name_points_to_it(http: httpx.Client) -> None:
+def test_promise_19_an_edited_history_becomes_a_fork_and_the_name_points_to_it(http: httpx.Client) -> None:
     name = {"x-session-key": unique("name")}
     first = ask(http, "one", headers=name)
     second = ask(http, "one", text(first), "two", headers=name)

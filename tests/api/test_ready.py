@@ -67,7 +67,7 @@ def test_a_store_with_a_damaged_page_is_not_ready(own: Server) -> None:
     assert "is damaged" in after.json()["checks"]["store"]
 
 
-def test_ready_names_a_task_that_stays_down() -> None:
+def test_promise_26_ready_names_a_task_that_stays_down() -> None:
     clock = FakeClock()
     report = Supervisor(clock).watch("janitor", every=1)
     report.failed(OSError(24, "Too many open files"))

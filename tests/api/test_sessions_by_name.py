@@ -19,7 +19,7 @@ def test_each_request_without_a_name_and_without_replies_starts_a_new_session(ht
     assert first.headers["x-session-new"] == second.headers["x-session-new"] == "1"
 
 
-def test_our_id_continues_its_session(http: httpx.Client) -> None:
+def test_promise_19_our_id_continues_its_session(http: httpx.Client) -> None:
     first = ask(http, "hello")
 
     second = ask(http, "and now", headers={"x-session-id": session(first)})

@@ -109,7 +109,7 @@ def test_a_changed_system_message_replaces_the_first(http: httpx.Client, record:
     assert first.headers["x-session-id"] == second.headers["x-session-id"]
 
 
-def test_a_changed_prompt_is_an_event_with_text_and_hash_and_an_unchanged_one_is_not(
+def test_promise_29_a_changed_prompt_is_an_event_with_text_and_hash_and_an_unchanged_one_is_not(
     http: httpx.Client, record: Path
 ) -> None:
     hello, name = unique("hello"), {"x-session-key": unique("name")}

@@ -215,7 +215,7 @@ async def test_reopening_ends_a_quarantine(database: Database, session: Session,
 # trash
 
 
-async def test_a_session_in_the_trash_keeps_everything_and_is_restored_completely(
+async def test_promise_23_a_session_in_the_trash_keeps_everything_and_is_restored_completely(
     database: Database, session: Session, clock: FakeClock
 ) -> None:
     trashed = await database.write(sessions.trash, session.id, at=clock.now(), reason="clutter")

@@ -142,7 +142,7 @@ def restart_until_over(own: Server, session_id: str) -> int:
 
 @pytest.mark.crash
 @pytest.mark.timeout(300)
-def test_only_the_turn_that_kills_its_server_is_quarantined_and_its_user_is_told(own: Server) -> None:
+def test_promise_27_only_the_turn_that_kills_its_server_is_quarantined_and_its_user_is_told(own: Server) -> None:
     config = own.home / "config.toml"
     config.write_text(config.read_text().replace("[agent]", '[agent]\napprovals = "allow"'))
     kill = {"call": [{"name": "terminal", "arguments": {"command": f"touch {own.home.parent}/kill-me; sleep 30"}}]}

@@ -138,7 +138,7 @@ async def test_the_first_message_of_a_session_is_two_transactions_as_every_other
     assert len(trace.transactions) == 2
 
 
-async def test_a_message_after_a_long_history_calls_as_many_functions(traced: TracedApi) -> None:
+async def test_promise_32_a_message_after_a_long_history_calls_as_many_functions(traced: TracedApi) -> None:
     short = await _trace(traced, ["traced"] * ATTEMPTS)
     for first in range(0, LONG_HISTORY, 200):
         await traced.database.write(_add_messages, first, first + 200)

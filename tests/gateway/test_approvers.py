@@ -18,7 +18,9 @@ GROUP = {"private": False, "addressed": True, "name": "Bob"}
 
 
 @pytest.mark.parametrize("word", ["yes", "ok", "press"])
-async def test_in_a_group_only_the_requester_may_answer_and_others_are_told_so(tmp_path: Path, word: str) -> None:
+async def test_promise_28_in_a_group_only_the_requester_may_answer_and_others_are_told_so(
+    tmp_path: Path, word: str
+) -> None:
     channel = FakeChannel(text=4000)
     stage = await set_up(tmp_path, *MAIL, approval_seconds=None)
     async with run_gateway(tmp_path, channel, *MAIL, stage=stage, allow=["alice", "bob"]) as fixture:

@@ -37,7 +37,7 @@ async def test_a_message_is_answered_where_it_was_written(tmp_path: Path) -> Non
     assert channel.arrived[0].reply_to == message
 
 
-async def test_a_redelivered_message_is_one_turn_also_after_a_restart(tmp_path: Path) -> None:
+async def test_promise_21_a_redelivered_message_is_one_turn_also_after_a_restart(tmp_path: Path) -> None:
     channel = FakeChannel()
     stage = await set_up(tmp_path, model="echo")
     async with run_gateway(tmp_path, channel, stage=stage) as fixture:
@@ -108,7 +108,7 @@ async def test_a_message_during_a_turn_is_queued_and_the_person_is_told(tmp_path
         assert len(await said(fixture)) == 1
 
 
-async def test_a_payload_that_cannot_be_parsed_is_stored_and_blocks_nothing(tmp_path: Path) -> None:
+async def test_promise_21_a_payload_that_cannot_be_parsed_is_stored_and_blocks_nothing(tmp_path: Path) -> None:
     channel = FakeChannel()
     async with run_gateway(tmp_path, channel) as fixture:
         await channel.posted.put("no json at all")
@@ -162,7 +162,7 @@ async def test_a_rejected_reply_is_kept_and_does_not_block_the_next_one(tmp_path
         assert "one" in replies[1]
 
 
-async def test_a_reply_that_may_have_arrived_is_sent_again_with_a_mark_and_counted(tmp_path: Path) -> None:
+async def test_promise_21_a_reply_that_may_have_arrived_is_sent_again_with_a_mark_and_counted(tmp_path: Path) -> None:
     channel = FakeChannel()
     channel.results = [DeliveryUnknown("the connection broke")]
     async with run_gateway(tmp_path, channel) as fixture:

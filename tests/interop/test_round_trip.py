@@ -33,7 +33,7 @@ async def exported(database: Database, session_id: str) -> str:
 @pytest.mark.timeout(300)
 @settings(max_examples=40)
 @given(EVENTS)
-def test_export_import_export_is_the_same_file(events: list[Event]) -> None:
+def test_promise_23_export_import_export_is_the_same_file(events: list[Event]) -> None:
     async def go() -> None:
         with tempfile.TemporaryDirectory() as folder:
             one = await open_sqlite(Path(folder) / "one" / "holdfast.db")

@@ -54,7 +54,7 @@ INSIDE = [
 
 @pytest.mark.parametrize("path", INSIDE)
 @pytest.mark.parametrize("name", ["read_file", "search_files", "edit_file", "write_file", "terminal"])
-async def test_a_tool_refuses_a_path_in_the_home_whoever_approves(toolbox, scene, home, name, path):
+async def test_promise_24_a_tool_refuses_a_path_in_the_home_whoever_approves(toolbox, scene, home, name, path):
     path = path.format(home=home)
     arguments = {
         "read_file": {"path": path},

@@ -45,7 +45,7 @@ def test_a_prefix_of_what_is_in_the_trash_finds_nothing_and_says_where_it_is(hol
     assert "in the trash" in ran.err and f"sessions restore {session_id}" in ran.err
 
 
-def test_prune_only_lists_and_then_removes_exactly_that(holdfast: Holdfast, seed: Seed) -> None:
+def test_promise_23_prune_only_lists_and_then_removes_exactly_that(holdfast: Holdfast, seed: Seed) -> None:
     old, older, young, pinned, kept = seed.sessions(5)
     for session_id, days in ((old, 31), (older, 90), (young, 5), (pinned, 400)):
         if session_id == pinned:

@@ -55,7 +55,7 @@ async def test_an_answer_through_another_worker_counts(tmp_path: Path, stages: l
     assert [event.outcome for event in await turn if isinstance(event, ToolEnded)] == ["ok"]
 
 
-async def test_a_question_is_answered_once(tmp_path: Path, stages: list[Stage]) -> None:
+async def test_promise_28_a_question_is_answered_once(tmp_path: Path, stages: list[Stage]) -> None:
     stages.append(stage := await set_up(tmp_path, ASK, ScriptStep(say="So be it."), approval_seconds=None))
     session = await stage.session()
     turn = asyncio.create_task(stage.play(session.id, "Mail all"))
@@ -100,7 +100,9 @@ async def test_a_policy_can_answer_for_the_person(
     assert not any(isinstance(event, ApprovalAsked) for event in events)
 
 
-async def test_a_question_survives_a_restart_and_is_not_asked_twice(tmp_path: Path, stages: list[Stage]) -> None:
+async def test_promise_28_a_question_survives_a_restart_and_is_not_asked_twice(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
     stages.append(stage := await set_up(tmp_path, ASK, ScriptStep(say="Done."), approval_seconds=None))
     session = await stage.session()
     turn = asyncio.create_task(stage.play(session.id, "Mail all"))
@@ -142,7 +144,7 @@ async def answer(stage: Stage, session_id: str, given: Answer) -> ApprovalAsked:
     return question
 
 
-async def test_the_question_contains_the_whole_command_every_risk_the_directory_and_the_requester(
+async def test_promise_28_the_question_contains_the_whole_command_every_risk_the_directory_and_the_requester(
     tmp_path: Path, stages: list[Stage]
 ) -> None:
     stages.append(stage := await with_terminal(tmp_path, run(COMMAND), ScriptStep(say="Done.")))

@@ -59,7 +59,7 @@ def recorded(events: list[Event]) -> list[tuple[str, str]]:
     return [(event.part, event.text) for event in events if isinstance(event, InstructionsLoaded)]
 
 
-async def test_it_is_on_record_before_the_model_is_told_and_only_when_it_has_changed(tmp_path: Path) -> None:
+async def test_promise_29_it_is_on_record_before_the_model_is_told_and_only_when_it_has_changed(tmp_path: Path) -> None:
     rules = RulesFile(tmp_path / "AGENTS.md", "one")
     stage = await set_up(
         tmp_path, ScriptStep(say="a"), ScriptStep(say="b"), ScriptStep(say="c"), instructions=rules.load

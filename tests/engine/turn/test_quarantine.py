@@ -93,7 +93,7 @@ async def killed_three_times(fleet: Fleet) -> str:
     return session.id
 
 
-async def test_a_turn_whose_tool_kills_each_worker_is_quarantined_with_the_true_reason(fleet: Fleet) -> None:
+async def test_promise_27_a_turn_whose_tool_kills_each_worker_is_quarantined_with_the_true_reason(fleet: Fleet) -> None:
     session_id = await killed_three_times(fleet)
     successor = await fleet.worker(model="echo")
 
@@ -130,7 +130,7 @@ async def test_a_quarantined_turn_names_the_command_that_outlived_its_worker(fle
     assert "still running as process pr-1 (pid 4711)" in text_of(told.parts)
 
 
-async def test_the_next_message_after_a_quarantined_turn_is_answered(fleet: Fleet) -> None:
+async def test_promise_27_the_next_message_after_a_quarantined_turn_is_answered(fleet: Fleet) -> None:
     session_id = await killed_three_times(fleet)
     successor = await fleet.worker(model="echo")
     await swept(successor)

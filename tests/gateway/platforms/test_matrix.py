@@ -50,7 +50,7 @@ async def set_scene(homeserver: str, home: Path, name: str) -> Scene:
 
 
 @pytest.mark.process
-async def test_messages_survive_kills_at_every_point(homeserver: str, tmp_path: Path) -> None:
+async def test_promise_21_messages_survive_kills_at_every_point(homeserver: str, tmp_path: Path) -> None:
     scene = await set_scene(homeserver, tmp_path / "home", "storm")
     count = await survive_kills(scene.home, scene.alice, scene.agent, choose_crash_points(seed=7))
     await scene.alice.close()

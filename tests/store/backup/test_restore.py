@@ -158,7 +158,7 @@ def test_two_changed_bytes_in_a_backup_are_found(seed: Seed, copy: Path, number:
     assert files(seed.path.parent) == ["holdfast.db", "holdfast.db-shm", "holdfast.db-wal"]
 
 
-def test_a_backup_with_any_two_bytes_changed_is_refused(seed: Seed, copy: Path) -> None:
+def test_promise_23_a_backup_with_any_two_bytes_changed_is_refused(seed: Seed, copy: Path) -> None:
     seed.sessions(20, "some words that fill a page " * 20)
     seed.worker()
     backup.backup(seed.path, copy)
