@@ -244,7 +244,7 @@ class MessageHandler:
             notice = f"! {command.line.split()[0]} was interrupted by a restart and may or may not have run. Check, and repeat it if needed."
             await self._finish(inbound, "unknown: a command was interrupted", notice, to, self._forget_choice(incoming))
             return
-        context = await self._open_command_context(inbound, incoming)
+        context = await self._open_command_context(incoming)
         before, then = context.busy, self._forget_choice(incoming)
         try:
             await registry.run(context, command.line)
@@ -263,7 +263,7 @@ class MessageHandler:
         pending = PendingChoice(self._channel(incoming), incoming.person, line, answers, at)
         return lambda tx: choices.put(tx, pending)
 
-    async def _open_command_context(self, inbound: InboundMessage, incoming: Incoming) -> ChannelCommandContext:
+    async def _open_command_context(self, incoming: Incoming) -> ChannelCommandContext:
         async def send_message(
             session: Session, parts: tuple[Content, ...], instead: Rewind | None, goal: GoalSet | None
         ) -> None:

@@ -44,7 +44,7 @@ from holdfast.supervisor import BackgroundTask, Supervisor
 from holdfast.tools.file_restorer import FileRestorer
 from holdfast.wiring.compaction import compaction_settings, context_window
 from holdfast.wiring.sweep_steps import clean_terminals, refresh_processes, sum_up_usage
-from holdfast.wiring.tools import SessionTools, open_tools, session_terminal
+from holdfast.wiring.tools import open_tools, session_terminal
 from holdfast.wiring.turns import SessionToolbox, TurnParts, TurnPreparation
 
 NO_TITLE_PROVIDERS = ("local", "scripted")
@@ -83,35 +83,21 @@ async def open_engine(
     environment = _without_secrets(settings, environment)
     registry = open_registry(database, settings, without_secrets(environment), clock=clock, ours=ours)
     foreground = ForegroundCommands(database, registry, settings.home, ours)
-    async with open_tools(
-        services, settings, environment, registry, foreground, context_window(settings, settings.model)
-    ) as tools:
-        prepare = TurnPreparation(
-            TurnParts(
-                database=database,
-                settings=settings,
-                models=models,
-                meter=meter,
-                tools=tools,
-                session_tools=session_tools,
-                clock=clock,
-                tz=environment.get("TZ", ""),
-                attended=attended,
-            )
+    window = context_window(settings, settings.model)
+    async with open_tools(services, settings, environment, registry, foreground, window) as tools:
+        parts = TurnParts(
+            database=database,
+            settings=settings,
+            models=models,
+            meter=meter,
+            tools=tools,
+            session_tools=session_tools,
+            clock=clock,
+            tz=environment.get("TZ", ""),
+            attended=attended,
         )
-        scheduler = Scheduler(services, prepare, adopt=foreground.adopt)
-        engine = _build_engine(
-            services,
-            scheduler,
-            settings,
-            models,
-            meter,
-            registry,
-            tools,
-            environment.get("TZ", ""),
-            supervisor,
-            leaves_queue=leaves_queue,
-        )
+        scheduler = Scheduler(services, TurnPreparation(parts), adopt=foreground.adopt)
+        engine = _build_engine(services, scheduler, parts, registry, supervisor, leaves_queue=leaves_queue)
         try:
             async with _running(engine, scheduler, registry, settings, clock, sweeps=sweeps):
                 yield engine
@@ -122,22 +108,19 @@ async def open_engine(
 def _build_engine(
     services: EngineServices,
     scheduler: Scheduler,
-    settings: Settings,
-    models: ModelRouter,
-    meter: Meter,
+    parts: TurnParts,
     registry: ProcessRegistry,
-    tools: SessionTools,
-    tz: str,
     supervisor: Supervisor | None,
     *,
     leaves_queue: bool,
 ) -> Engine:
-    """Build the engine with its resets, titles and explanations. `tz` is the variable TZ."""
+    """Build the engine with its resets, titles and explanations."""
+    settings, tools, meter = parts.settings, parts.tools, parts.meter
     owned = OwnedSessions(services, DeadWorkers(services))
     resets = Resets(
         services,
         owned,
-        reset_policies(settings, tz),
+        reset_policies(settings, parts.tz),
         registry,
         on_reset=settings.processes.on_reset,
         home=settings.gateway.home_channel,
@@ -149,9 +132,9 @@ def _build_engine(
         supervisor=supervisor,
         owned=owned,
         resets=resets,
-        titles=Titles(services, models.ask, _titled_by_first_words, meter) if settings.agent.titles else None,
+        titles=Titles(services, parts.models.ask, _titled_by_first_words, meter) if settings.agent.titles else None,
         processes=registry,
-        explain=explain_settings(settings, services.clock, tz, has_bubblewrap=tools.has_bubblewrap),
+        explain=explain_settings(settings, services.clock, parts.tz, has_bubblewrap=tools.has_bubblewrap),
         sweep_steps=(
             refresh_processes(registry),
             clean_terminals(services.database, tools.containers, settings.home),
@@ -159,7 +142,7 @@ def _build_engine(
             sum_up_usage(services.database),
         ),
         meter=meter,
-        compaction=partial(compaction_settings, settings, models),
+        compaction=partial(compaction_settings, settings, parts.models),
         leaves_queue=leaves_queue,
         tool_names=[spec.name for spec in tools.toolbox.specs],
         files=FileRestorer(settings.home, tools.snapshots),

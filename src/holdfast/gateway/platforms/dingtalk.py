@@ -46,7 +46,6 @@ SEND_SECONDS = 15.0
 TOKEN_MARGIN_SECONDS = 300.0
 GROUP = "2"
 """The conversation type of a group; anything else is a private chat."""
-REJECTED_CODES = {"Forbidden", "invalidParameter", "staffId.notExisted", "robot.notExist"}
 Json = dict[str, Any]
 
 

@@ -24,7 +24,7 @@ def snippet(text: str, folded: str, wanted: Sequence[SearchTerm]) -> tuple[str, 
     `folded` is the folded text; it contains all terms.
     """
     match = min(at for form in wanted[0].forms if (at := folded.find(form)) >= 0)
-    first, offset = _letter_at(text, folded, match)
+    first, offset = _letter_at(text, match)
     start = _word_start(text, max(0, first - LEAD), first)
     window = text[start : start + WIDTH]
     offset -= len(fold(text[start:first]))
@@ -38,7 +38,7 @@ def snippet(text: str, folded: str, wanted: Sequence[SearchTerm]) -> tuple[str, 
     return before + line + after, _merged(marks)
 
 
-def _letter_at(text: str, folded: str, offset: int) -> Span:
+def _letter_at(text: str, offset: int) -> Span:
     """The character of the text that produced the folded one at the offset, and the offset of its folding."""
     if text.isascii():
         return offset, offset
