@@ -376,7 +376,7 @@ async def test_export_with_an_unknown_format_lists_the_known_ones(context: TestC
     await context.say_text("Hello")
     await run(context, "/export pdf")
 
-    assert "unknown format 'pdf'; use md, html, jsonl" in context.last
+    assert "unknown format 'pdf'; use jsonl, md, html" in context.last
     assert not (tmp_path / "pdf").exists()
 
 

@@ -13,9 +13,8 @@ from holdfast.dashboard.actions import ACTOR
 from holdfast.dashboard.context import DashboardContext, get_context
 from holdfast.dashboard.forms import action_response, get_fields, require_field
 from holdfast.dashboard.session import available_actions, load_session
-from holdfast.interop.export import markdown_file
+from holdfast.interop.export.formats import FORMATS, render_session
 from holdfast.interop.export.jsonl import export_lines
-from holdfast.interop.pages import document
 from holdfast.model.errors import Conflict, HoldfastError, Invalid
 from holdfast.model.session import Session
 from holdfast.model.text import counted
@@ -23,7 +22,6 @@ from holdfast.model.text import counted
 PICK = "pick-"
 """The prefix of a field that selects a session."""
 MAX_PICKED = 500
-FORMATS = ("jsonl", "html", "md")
 KEPT_IN_MEMORY = 8 * 2**20
 CHUNK = 2**16
 
@@ -108,10 +106,7 @@ async def _add(context: DashboardContext, archive: zipfile.ZipFile, session_id: 
                 await asyncio.to_thread(member.write, text.encode("ascii", "backslashreplace"))
         return
     session, entries = await context.engine.read(session.id)
-    if form == "md":
-        text = await asyncio.to_thread(markdown_file.render_markdown, session, entries)
-    else:
-        text = await asyncio.to_thread(document.render_file, session, entries, context.settings.home)
+    text = await asyncio.to_thread(render_session, session, entries, form, context.settings.home)
     await asyncio.to_thread(archive.writestr, f"{session.id}.{form}", text.encode("utf-8", "backslashreplace"))
 
 

@@ -15,9 +15,9 @@ from holdfast.engine import explain
 from holdfast.engine.explain import Explanation
 from holdfast.engine.process_port import list_running
 from holdfast.interop import session_tree
-from holdfast.interop.export import markdown_file
+from holdfast.interop.export.formats import FORMATS, render_session
 from holdfast.interop.export.jsonl import export_lines
-from holdfast.interop.pages import document, images
+from holdfast.interop.pages import images
 from holdfast.interop.pages.rendering import session_links
 from holdfast.interop.pages.transcript import PageItem, PageTranscript
 from holdfast.interop.session_tree import TreeNode
@@ -217,18 +217,15 @@ async def export_session(request: Request) -> Response:
     """Export the session as lossless JSONL, or as Markdown or HTML for reading."""
     context, format_name = get_context(request), request.query_params.get("format", "jsonl")
     session = await context.database.read(load_session, request.path_params["id"])
-    if format_name not in ("jsonl", "md", "html"):
-        raise Invalid("format must be jsonl, md or html")
+    if format_name not in FORMATS:
+        raise Invalid(f"format must be {', '.join(FORMATS)}, not {format_name!r}")
     headers = {"content-disposition": f'attachment; filename="{session.id}.{format_name}"'}
     if format_name == "jsonl":
         lines = _encode_lines(export_lines(context.database, session.id))
         return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
     session, entries = await context.engine.read(session.id)
-    if format_name == "md":
-        text, media_type = await asyncio.to_thread(markdown_file.render_markdown, session, entries), "text/markdown"
-    else:
-        text = await asyncio.to_thread(document.render_file, session, entries, context.settings.home)
-        media_type = "text/html"
+    text = await asyncio.to_thread(render_session, session, entries, format_name, context.settings.home)
+    media_type = "text/markdown" if format_name == "md" else "text/html"
     return Response(text.encode("utf-8", "backslashreplace"), headers=headers, media_type=media_type)
 
 

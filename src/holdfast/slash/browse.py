@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import format_local_time
 from holdfast.interop.export import jsonl as exporting
-from holdfast.interop.export import markdown_file
+from holdfast.interop.export.formats import FORMATS, read_rendered
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.sanitize import one_line
 from holdfast.model.session import as_message, messages, standing
@@ -15,7 +15,6 @@ from holdfast.model.text import counted
 from holdfast.slash.context import CommandContext, require_session
 from holdfast.slash.format import message_lines, parse_number, session_line
 from holdfast.store import atomic_file
-from holdfast.store.database import Transaction
 from holdfast.store.repos import log, session_list
 from holdfast.store.repos import sessions as store
 
@@ -31,7 +30,6 @@ SEARCHED_SESSIONS = 10
 HITS_PER_SESSION = 3
 """The hits shown of each session, if all sessions are searched."""
 ROLES = ("user", "assistant", "tool")
-FORMATS = ("md", "html", "jsonl")
 RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
 
@@ -152,7 +150,7 @@ async def export(context: CommandContext, rest: str) -> None:
             async for text in exporting.export_lines(database, session_id):
                 stream.write(text)
         else:
-            stream.write(await database.read(_readable, session_id, form, context.settings.home))
+            stream.write(await database.read(read_rendered, session_id, form, context.settings.home))
     context.show(f"Exported to {path}.")
 
 
@@ -164,13 +162,3 @@ def _without_force(rest: str) -> tuple[str, bool]:
 
 def _target(directory: Path, name: str) -> Path:
     return directory / Path(name).expanduser()
-
-
-def _readable(tx: Transaction, session_id: str, form: str, home: Path) -> str:
-    session = store.get(tx, session_id)
-    entries = log.read_complete(tx, session)
-    if form == "md":
-        return markdown_file.render_markdown(session, entries)
-    from holdfast.interop.pages.document import render_file  # its libraries load slowly
-
-    return render_file(session, entries, home)

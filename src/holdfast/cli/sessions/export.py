@@ -9,15 +9,12 @@ from holdfast.cli import context, render
 from holdfast.cli.parsing.non_empty import PATH
 from holdfast.cli.parsing.session_ref import REF
 from holdfast.interop.export import jsonl as exporting
-from holdfast.interop.export import markdown_file
+from holdfast.interop.export.formats import FORMATS, read_rendered
 from holdfast.model.errors import Invalid
 from holdfast.model.text import counted
 from holdfast.store import atomic_file, verify
 from holdfast.store.database import Database, Transaction
-from holdfast.store.repos import log
 from holdfast.store.repos import sessions as store
-
-FORMATS = ("jsonl", "md", "html")
 
 
 @click.command()
@@ -95,14 +92,4 @@ async def _pieces(database: Database, session_id: str, form: str) -> AsyncIterat
         async for text in exporting.export_lines(database, session_id):
             yield text
     else:
-        yield await database.read(_for_people, session_id, form, context.settings().home)
-
-
-def _for_people(tx: Transaction, session_id: str, form: str, home: Path) -> str:
-    session = store.get(tx, session_id)
-    entries = log.read_complete(tx, session)
-    if form == "md":
-        return markdown_file.render_markdown(session, entries)
-    from holdfast.interop.pages.document import render_file  # its libraries load slowly
-
-    return render_file(session, entries, home)
+        yield await database.read(read_rendered, session_id, form, context.settings().home)

@@ -9,9 +9,9 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from holdfast.cli.chat.input.file_completion import complete_path
+from holdfast.interop.export.formats import FORMATS
 from holdfast.model.mode import MODES
 from holdfast.model.sanitize import one_line
-from holdfast.slash.browse import FORMATS
 from holdfast.slash.queued import ACTIONS
 from holdfast.slash.registry import BY_NAME, COMMANDS, list_own
 from holdfast.slash.session_info import BUSY_MODES
