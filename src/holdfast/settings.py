@@ -344,10 +344,6 @@ class BudgetSettings(Section, frozen=True):
     reply_tokens: Count = 2000
     """The length of a reply that a reservation assumes."""
 
-    @property
-    def has_limits(self) -> bool:
-        return bool(self.users) or not (self.session is self.day is self.user is None)
-
 
 class GoalSettings(Section, frozen=True):
     """Goals that are set with `/goal`. A goal may have limits of its own."""

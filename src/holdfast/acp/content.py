@@ -16,10 +16,10 @@ from acp.schema import (
 )
 
 from holdfast.model.errors import Invalid
+from holdfast.model.image_format import IMAGE_TYPES
 from holdfast.model.message import Content, File, Image, Text
 
 Block = TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
-IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 
 

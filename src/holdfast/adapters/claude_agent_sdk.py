@@ -12,13 +12,13 @@ from urllib.parse import unquote
 
 import msgspec
 
-from holdfast.adapters.framework_session import channel_of, constant, path_of, settle
+from holdfast.adapters.framework_session import DELETED, channel_of, constant, path_of, settle
 from holdfast.adapters.items import ItemReader, StoredItem, decode_items, encode_item
 from holdfast.adapters.log_fold import KeyIndex
 from holdfast.adapters.requirement import missing
 from holdfast.adapters.session_pool import PooledSession, SessionPool
 from holdfast.model.errors import Invalid
-from holdfast.model.event import Event, ItemAdded, Trashed
+from holdfast.model.event import Event, ItemAdded
 from holdfast.model.message import Role
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     )
 
 ADAPTER = "claude-agent-sdk"
-DELETED = Trashed(reason="deleted by its framework")
 
 
 class FoldedSummary(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 HISTORY = (ItemAdded, Rewound, Trashed)
 """Events that change what a framework has read."""
 REOPENED = Reopened(reason="its framework continued it")
+DELETED = Trashed(reason="deleted by its framework")
 NONE_FREE = (Busy, LeaseLost, DeclaredDead)
 """Errors of a write that may succeed later, or with a new lease."""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.entry import decode, decode_many
 from holdfast.model.errors import Corrupt, Invalid
-from holdfast.model.event import KIND_OF, ItemAdded, Rewound
+from holdfast.model.event import KIND_OF, Event, ItemAdded, Rewound
 from holdfast.model.message import Role
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
@@ -46,6 +46,11 @@ class ItemReader:
         found = list(islice(self.newest_first(tx, session, page), limit))
         found.reverse()
         return found
+
+    def undo_all(self, tx: Transaction, session: Session) -> Sequence[Event]:
+        """The events that take back all items."""
+        found = self.read(tx, session)
+        return [Rewound(to_seq=found[0].seq - 1)] if found else []
 
     def newest_first(self, tx: Transaction, session: Session, page: int = PAGE) -> Iterator[StoredItem]:
         """Read backwards and skip what a rewind took back, so that the newest items cost the same behind any history."""

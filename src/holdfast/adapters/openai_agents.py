@@ -89,7 +89,7 @@ class HoldfastSession(SessionABC):
     async def clear_session(self) -> None:
         """Take back all items."""
         self._refuse_when_closed()
-        await self._session.write(self._undo_all, creates=False)
+        await self._session.write(self._reader.undo_all, creates=False)
 
     async def release(self) -> None:
         """Let another process write to the session at once, instead of after 30 seconds without use."""
@@ -100,10 +100,6 @@ class HoldfastSession(SessionABC):
         if not self._closed:
             self._closed = True
             self._session.release().result()
-
-    def _undo_all(self, tx: Transaction, session: Session) -> Sequence[Event]:
-        found = self._reader.read(tx, session)
-        return [Rewound(to_seq=found[0].seq - 1)] if found else []
 
     def _refuse_when_closed(self) -> None:
         if self._closed:

@@ -8,9 +8,7 @@ from holdfast.adapters.items import ItemReader, decode_items, encode_item, refus
 from holdfast.adapters.requirement import missing
 from holdfast.adapters.shared_store import shared_store
 from holdfast.model.errors import Invalid
-from holdfast.model.event import Event, Rewound
 from holdfast.model.message import Role
-from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 
 try:
@@ -70,15 +68,11 @@ class HoldfastHistory:
 
     async def clear(self) -> None:
         """Take back all messages."""
-        await self._session.write(self._undo_all, creates=False)
+        await self._session.write(self._reader.undo_all, creates=False)
 
     async def release(self) -> None:
         """Let another process write to the session at once, instead of after 30 seconds without use."""
         await settle(self._session.release())
-
-    def _undo_all(self, tx: Transaction, session: Session) -> Sequence[Event]:
-        found = self._reader.read(tx, session)
-        return [Rewound(to_seq=found[0].seq - 1)] if found else []
 
 
 def _role(message: dict[str, Any]) -> Role:

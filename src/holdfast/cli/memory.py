@@ -15,6 +15,7 @@ from holdfast.interop.documents.memory import (
     FactItem,
     FactListResponse,
     ForgottenResponse,
+    describe_owned_place,
     describe_place,
     describe_source,
 )
@@ -80,17 +81,19 @@ def _list(wanted: FactFilter, query: str, limit: int, *, as_json: bool) -> None:
         render.print_text(f"No fact matches {query!r}." if query else "No facts.")
         return
     rows = [
-        [fact.id, format_local_time(fact.at)[:10], _place(fact), _state(fact), describe_source(fact), fact.text]
+        [
+            fact.id,
+            format_local_time(fact.at)[:10],
+            describe_owned_place(fact),
+            _state(fact),
+            describe_source(fact),
+            fact.text,
+        ]
         for fact in found
     ]
     render.print_table(["fact", "saved", "scope", "state", "source", "text"], rows, stretch=5)
     if has_more:
         context.note(f"there are more than {limit}; --limit shows more")
-
-
-def _place(fact: Fact) -> str:
-    where = describe_place(fact)
-    return where if fact.owner in ("", LOCAL_OWNER) else f"{where} of {fact.owner}"
 
 
 def _state(fact: Fact) -> str:
@@ -110,7 +113,7 @@ def show(*, ref: str, as_json: bool) -> None:
         render.print_json(FactDetailResponse.from_versions(number, versions))
         return
     for fact in versions:
-        render.print_text(f"{fact.id}  {_state(fact)}  {_place(fact)}  {format_local_time(fact.at)}")
+        render.print_text(f"{fact.id}  {_state(fact)}  {describe_owned_place(fact)}  {format_local_time(fact.at)}")
         render.print_text(f"  {fact.text or '(forgotten)'}")
         render.print_text(f"  {describe_source(fact)}")
 

@@ -6,8 +6,8 @@ from starlette.responses import Response
 from holdfast.dashboard import templating
 from holdfast.dashboard.context import get_context
 from holdfast.dashboard.forms import action_response, get_fields, require_field
-from holdfast.interop.documents.memory import describe_place, describe_source
-from holdfast.model.memory.fact import Fact, NewFact, parse_fact_id
+from holdfast.interop.documents.memory import describe_owned_place, describe_source
+from holdfast.model.memory.fact import NewFact, parse_fact_id
 from holdfast.model.memory.owner import LOCAL_OWNER, MemoryPlace
 from holdfast.model.text import counted
 from holdfast.store.repos import memory
@@ -30,16 +30,11 @@ async def show_memory(request: Request) -> Response:
     return templating.page_response(
         request,
         "memory.html",
-        facts=[(fact, _place(fact), describe_source(fact)) for fact in found[:SHOWN]],
+        facts=[(fact, describe_owned_place(fact), describe_source(fact)) for fact in found[:SHOWN]],
         has_more=len(found) > SHOWN,
         query=query,
         now=context.now,
     )
-
-
-def _place(fact: Fact) -> str:
-    where = describe_place(fact)
-    return where if fact.owner in ("", LOCAL_OWNER) else f"{where} of {fact.owner}"
 
 
 async def add_fact(request: Request) -> Response:

@@ -12,6 +12,7 @@ from holdfast.gateway import voice
 from holdfast.gateway.port import Attachment, Platform
 from holdfast.gateway.voice import Transcriber
 from holdfast.model.errors import Invalid, Unavailable
+from holdfast.model.image_format import IMAGE_TYPES
 from holdfast.model.message import Content, Image, Text
 from holdfast.safe_fetch import TooLarge
 from holdfast.store import durable_file
@@ -19,7 +20,6 @@ from holdfast.store import durable_file
 logger = logging.getLogger(__name__)
 MAX_IMAGE_BYTES = 3 * 1024 * 1024
 """The largest image that the model gets directly."""
-IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_NAME = 100
 
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from holdfast.engine.engine import Engine
 from holdfast.gateway import policy
+from holdfast.gateway.command_context import OpenIndex
 from holdfast.gateway.delivery import Deliverer, RetrySchedule
 from holdfast.gateway.inbox_worker import InboxWorker
 from holdfast.gateway.intake import Intake
@@ -22,17 +22,12 @@ from holdfast.store.repos import outbox, platforms
 from holdfast.supervisor import BackgroundTask, Completed, Finished, ignore_cycle
 from holdfast.tasks import run_all, run_to_completion, running
 
-if TYPE_CHECKING:
-    from holdfast.store.search.index import SearchIndex
-
 logger = logging.getLogger(__name__)
 POLL_SECONDS = 2.0
 """How often a worker tries to take over a platform that another worker serves."""
 CANCEL_SECONDS = 2.0
 """How long to wait before a connection is cancelled again."""
 RECONNECT = RetrySchedule(first=1.0, last=60.0)
-
-OpenIndex = Callable[[], Awaitable["SearchIndex"]]
 
 
 class PlatformConnection:

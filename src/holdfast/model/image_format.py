@@ -6,6 +6,8 @@ PNG = "image/png"
 JPEG = "image/jpeg"
 GIF = "image/gif"
 WEBP = "image/webp"
+IMAGE_TYPES = (PNG, JPEG, GIF, WEBP)
+"""The types that every provider accepts."""
 EXTENSIONS = {PNG: ".png", JPEG: ".jpg", GIF: ".gif", WEBP: ".webp"}
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 NO_SIZE_MARKERS = frozenset({0x01, *range(0xD0, 0xD9)})

@@ -1,6 +1,7 @@
 """Prices of models, and amounts of money as integers: billionths of a US dollar (nano-dollars), so that sums are exact."""
 
 import math
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -26,6 +27,10 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def is_free(self) -> bool:
         return not (self.input or self.output or self.cache_read or self.cache_write)
+
+
+FindPrice = Callable[[str], Price | None]
+"""Finds the price of a model."""
 
 
 def call_cost(price: Price, usage: Usage) -> float | None:

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from holdfast.model.image_format import image_type
-from holdfast.model.message import File, Image
+from holdfast.model.message import Content, File, Image, Text
 from holdfast.providers.sanitize import clean
 
 MAX_IMAGE_CHARACTERS = 5 * 1024 * 1024
@@ -58,6 +58,13 @@ def load_text_file(part: File) -> str | None:
     except UnicodeDecodeError:
         return None
     return f"[file {display_name(part)}]\n{text}"
+
+
+def text_of(part: Content) -> str:
+    """The text that stands for a part."""
+    if isinstance(part, Text):
+        return part.text
+    return (load_text_file(part) if isinstance(part, File) else None) or placeholder(part)
 
 
 def placeholder(part: Image | File) -> str:

@@ -2,18 +2,17 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import lru_cache
 
 from holdfast.model.errors import Invalid
-from holdfast.model.price import Price
+from holdfast.model.price import FindPrice
 from holdfast.model.provider import Delta, ModelReply, ModelRequest, Provider, Retrying, StreamRestarted
 from holdfast.providers import registry
 from holdfast.providers.prices import shipped_price
 from holdfast.providers.retry import Candidate, ask_with_retries
 from holdfast.settings import Settings
 
-FindPrice = Callable[[str], Price | None]
 KNOWN_PRICES = 256
 """Models whose prices are kept: clients may name any."""
 

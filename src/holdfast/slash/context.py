@@ -11,6 +11,7 @@ from holdfast.engine.engine import Engine
 from holdfast.model.errors import Invalid
 from holdfast.model.event import GoalSet
 from holdfast.model.message import Content
+from holdfast.model.mode import LOCAL_USER
 from holdfast.model.mode import Mode as PermissionMode
 from holdfast.settings import Settings
 from holdfast.store.repos.input_queue import Mode
@@ -112,6 +113,11 @@ class CommandContext(Protocol):
 
     def quit(self) -> None:
         """Close the interface once the running turn has ended."""
+
+
+def acting_user(context: CommandContext) -> str:
+    """The user who types the commands, as the log names them."""
+    return context.user or LOCAL_USER
 
 
 def require_session(context: CommandContext) -> str:

@@ -6,11 +6,10 @@ from holdfast.clock import format_local_time
 from holdfast.engine.goals.actions import GoalChanges, GoalLimits, first_message
 from holdfast.model.errors import Invalid
 from holdfast.model.goal import OPEN, Goal, describe_goal
-from holdfast.model.mode import LOCAL_USER
 from holdfast.model.price import format_money
 from holdfast.model.sanitize import visible
 from holdfast.model.text import counted
-from holdfast.slash.context import CommandContext, require_session
+from holdfast.slash.context import CommandContext, acting_user, require_session
 
 CLEAR = ("clear", "stop", "off", "cancel", "reset", "none")
 SHOW = ("", "status", "show")
@@ -24,13 +23,13 @@ async def goal(context: CommandContext, rest: str) -> None:
     if word in SHOW:
         await _show(context)
     elif word == "pause":
-        await context.engine.goals.pause(require_session(context), by=_by(context))
+        await context.engine.goals.pause(require_session(context), by=acting_user(context))
         context.confirm("The goal is paused; the running turn continues. /goal resume resumes the goal.")
     elif word == "resume":
-        await context.engine.goals.resume(require_session(context), by=_by(context))
+        await context.engine.goals.resume(require_session(context), by=acting_user(context))
         context.confirm("The goal is active again.")
     elif word in CLEAR:
-        await context.engine.goals.clear(require_session(context), by=_by(context))
+        await context.engine.goals.clear(require_session(context), by=acting_user(context))
         context.confirm("The goal is cleared; the running turn continues. /stop stops it.")
     else:
         await _set(context, rest)
@@ -65,13 +64,9 @@ async def _set(context: CommandContext, rest: str) -> None:
     text, changes = _parse(rest)
     if context.user:
         _require_within(changes, context.engine.goals.limits)
-    planned = await context.engine.goals.plan(context.session_id, text, by=_by(context), changes=changes)
+    planned = await context.engine.goals.plan(context.session_id, text, by=acting_user(context), changes=changes)
     context.confirm(f"Goal set, with up to {planned.max_turns} turns. /goal shows it, /goal pause pauses it.")
     await context.say(first_message(planned), goal=planned)
-
-
-def _by(context: CommandContext) -> str:
-    return context.user or LOCAL_USER
 
 
 def _parse(rest: str) -> tuple[str, GoalChanges]:

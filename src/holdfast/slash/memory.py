@@ -8,10 +8,9 @@ from holdfast.interop.serialization import dump
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.memory.fact import Fact, NewFact, parse_fact_id
 from holdfast.model.memory.owner import EVERYBODY, LOCAL_OWNER, MemoryPlace
-from holdfast.model.mode import LOCAL_USER
 from holdfast.model.sanitize import one_line
 from holdfast.model.text import counted
-from holdfast.slash.context import CommandContext
+from holdfast.slash.context import CommandContext, acting_user
 from holdfast.store.database import Transaction
 from holdfast.store.repos import memory as facts
 from holdfast.store.repos.memory import FactFilter
@@ -78,7 +77,7 @@ def _version(fact: Fact) -> str:
 
 
 async def _add(context: CommandContext, text: str) -> None:
-    new = NewFact(place=MemoryPlace(context.memory_owner), scope="user", text=text, author=_person(context))
+    new = NewFact(place=MemoryPlace(context.memory_owner), scope="user", text=text, author=acting_user(context))
     fact = await _write(context, lambda tx, at: facts.add(tx, new, seq=0, at=at))
     context.show(f"Saved as {fact.id}.")
 
@@ -86,7 +85,7 @@ async def _add(context: CommandContext, text: str) -> None:
 async def _correct(context: CommandContext, argument: str) -> None:
     ref, _, text = argument.partition(" ")
     before = await _own(context, ref, changes=True)
-    by = _person(context)
+    by = acting_user(context)
     fact = await _write(context, lambda tx, at: facts.correct(tx, before.number, text, by=by, at=at))
     context.show(f"{fact.id} replaces {before.id}.")
 
@@ -94,7 +93,7 @@ async def _correct(context: CommandContext, argument: str) -> None:
 async def _forget(context: CommandContext, ref: str) -> None:
     fact = await _own(context, ref, changes=True)
     services = context.engine.services
-    count = await services.database.write(facts.forget, fact.number, by=_person(context), at=services.clock.now())
+    count = await services.database.write(facts.forget, fact.number, by=acting_user(context), at=services.clock.now())
     context.show(
         f"Forgot {fact.id} ({counted(count, 'version')}). The log of the session that saved it keeps the call."
     )
@@ -111,10 +110,6 @@ async def _write(context: CommandContext, work: Callable[[Transaction, int], Fac
     services = context.engine.services
     at = services.clock.now()
     return await services.database.write(lambda tx: work(tx, at))
-
-
-def _person(context: CommandContext) -> str:
-    return context.user or LOCAL_USER
 
 
 ACTIONS: dict[str, Callable[[CommandContext, str], Awaitable[None]]] = {

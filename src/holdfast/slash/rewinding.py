@@ -7,9 +7,8 @@ import msgspec
 from holdfast.engine.rewinds import RewindPlan, RewindResult
 from holdfast.model.errors import Invalid
 from holdfast.model.message import text_of
-from holdfast.model.mode import LOCAL_USER
 from holdfast.model.text import counted
-from holdfast.slash.context import CommandChoice, CommandContext, require_session
+from holdfast.slash.context import CommandChoice, CommandContext, acting_user, require_session
 from holdfast.slash.format import parse_number
 from holdfast.slash.rewind_points import list_points
 
@@ -52,7 +51,7 @@ async def rewind(context: CommandContext, rest: str) -> None:
         plan = msgspec.structs.replace(plan, conversation=None)
     elif what == "conversation":
         plan = msgspec.structs.replace(plan, steps=())
-    result = await rewinds.apply(plan, by=context.user or LOCAL_USER)
+    result = await rewinds.apply(plan, by=acting_user(context))
     if plan.conversation is not None:
         context.prefill_input(text_of(plan.conversation.parts))
     context.show(describe_result(result))

@@ -16,13 +16,13 @@ from holdfast.adapters.adk.shared_state import (
     read_shared_state,
 )
 from holdfast.adapters.adk.stored_state import ADAPTER, EventFields, SessionFold, SessionView, read_session, whole_state
-from holdfast.adapters.framework_session import SeenHead, channel_of, constant, path_of, settle
+from holdfast.adapters.framework_session import DELETED, SeenHead, channel_of, constant, path_of, settle
 from holdfast.adapters.items import ItemReader, encode_item, read_item_at, refuse_not_json
 from holdfast.adapters.requirement import missing
 from holdfast.adapters.session_pool import PooledSession, SessionPool
 from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.event import Event as StoredEvent
-from holdfast.model.event import ItemAdded, Trashed
+from holdfast.model.event import ItemAdded
 from holdfast.model.ids import SESSION
 from holdfast.model.message import Role
 from holdfast.store.database import Transaction
@@ -40,7 +40,6 @@ try:
 except ImportError as e:
     raise missing("adk", e) from e
 
-DELETED = Trashed(reason="deleted by its framework")
 STALE = "session {} has changed in the store since it was read; nothing was written. Get it again"
 Pooled = PooledSession[SessionFold]
 

@@ -1,7 +1,7 @@
 """`holdfast sessions list` and `show`, and the table of the other `sessions` commands."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import click
 import msgspec
@@ -29,9 +29,6 @@ from holdfast.model.session import Session, State, messages
 from holdfast.model.text import counted
 from holdfast.store.database import Transaction
 from holdfast.store.repos import delegations, goals, log, plans, session_list
-
-if TYPE_CHECKING:
-    pass
 
 PAGE = 50
 MOST = 1_000

@@ -18,7 +18,7 @@ from holdfast.engine.services import EngineServices
 from holdfast.engine.spending.decide import decide
 from holdfast.model.errors import BudgetExceeded, HoldfastError, PriceUnknown
 from holdfast.model.event import ModelCalled
-from holdfast.model.price import MILLION, Price, format_money, to_nano
+from holdfast.model.price import MILLION, FindPrice, Price, format_money, to_nano
 from holdfast.model.provider import AskModel, Delta, ModelReply, ModelRequest, Retrying, StreamRestarted
 from holdfast.model.times import moment
 from holdfast.store.database import Transaction
@@ -60,7 +60,6 @@ class SpendingLimits(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.users) or not (self.session is self.day is self.user is None)
 
 
-FindPrice = Callable[[str], Price | None]
 AppliedLimit = tuple[LimitName, int, Spent]
 """A limit of a call, in nano-dollars, and what is spent of it."""
 

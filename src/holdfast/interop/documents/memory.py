@@ -5,7 +5,7 @@ from typing import Self
 
 from holdfast.interop.serialization import Document, format_time
 from holdfast.model.memory.fact import MODEL, Fact
-from holdfast.model.memory.owner import EVERYBODY
+from holdfast.model.memory.owner import EVERYBODY, LOCAL_OWNER
 
 
 class FactItem(Document, frozen=True):
@@ -96,3 +96,9 @@ def describe_place(fact: Fact) -> str:
     if fact.scope == "project":
         return f"project {fact.project}"
     return fact.scope
+
+
+def describe_owned_place(fact: Fact) -> str:
+    """The same where the facts of several people are shown."""
+    where = describe_place(fact)
+    return where if fact.owner in ("", LOCAL_OWNER) else f"{where} of {fact.owner}"

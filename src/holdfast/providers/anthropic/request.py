@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable
 
-from holdfast.model.message import Content, File, Image, Reasoning, Text
+from holdfast.model.message import Content, File, Image, Reasoning
 from holdfast.model.provider import ModelRequest, ToolSpec
 from holdfast.providers import media
 from holdfast.providers.normalize import Block, CallWithResult, ModelBlock, UserBlock, result_parts
@@ -152,7 +152,7 @@ class _MessageWriter:
         content: list[Json] = []
         for part in block.parts:
             if not isinstance(part, Reasoning):
-                content.append(_text(_text_of(part)))
+                content.append(_text(media.text_of(part)))
             elif thinking := self._thinking(part, fingerprint):
                 content.append(thinking)
         content += [self._call(call) for call in block.calls]
@@ -199,7 +199,7 @@ def _result(call: CallWithResult) -> Json:
     block: Json = {"type": "tool_result", "tool_use_id": call.id}
     if result.outcome == "ok":
         return {**block, "content": [_part(part) for part in parts]}
-    return {**block, "content": [_text(_text_of(part)) for part in parts], "is_error": True}
+    return {**block, "content": [_text(media.text_of(part)) for part in parts], "is_error": True}
 
 
 def _part(part: Content) -> Json:
@@ -208,19 +208,13 @@ def _part(part: Content) -> Json:
     if isinstance(part, File) and (document := media.load_pdf(part)) is not None:
         source = {"type": "base64", "media_type": "application/pdf", "data": document.base64}
         return {"type": "document", "source": source, "title": media.display_name(part)}
-    return _text(_text_of(part))
+    return _text(media.text_of(part))
 
 
 def _source(found: media.InlineContent | str) -> Json:
     if isinstance(found, str):
         return {"type": "url", "url": found}
     return {"type": "base64", "media_type": found.media_type, "data": found.base64}
-
-
-def _text_of(part: Content) -> str:
-    if isinstance(part, Text):
-        return part.text
-    return (media.load_text_file(part) if isinstance(part, File) else None) or media.placeholder(part)
 
 
 def _text(text: str) -> Json:

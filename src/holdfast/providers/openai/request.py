@@ -118,7 +118,7 @@ def _render_blocks(blocks: list[Block], prefix: OpenAiPrefix, field: str | None)
 
 
 def _answer(block: ModelBlock, server: str, field: str | None, names: dict[str, str]) -> dict[str, object]:
-    text = "\n\n".join(_text_of(part) for part in block.parts if not isinstance(part, Reasoning))
+    text = "\n\n".join(media.text_of(part) for part in block.parts if not isinstance(part, Reasoning))
     message: dict[str, object] = {"role": "assistant", "content": text or None}
     thoughts = [part for part in block.parts if isinstance(part, Reasoning) and _is_from(part, server)]
     if field and block.calls:
@@ -142,7 +142,7 @@ def _call(call: CallWithResult, extra: object, names: dict[str, str]) -> dict[st
 
 
 def _result(call: CallWithResult) -> dict[str, object]:
-    text = "\n".join(FOLLOWS if _is_shown(part) else _text_of(part) for part in result_parts(call.result))
+    text = "\n".join(FOLLOWS if _is_shown(part) else media.text_of(part) for part in result_parts(call.result))
     return {"role": "tool", "tool_call_id": call.id, "content": text}
 
 
@@ -175,13 +175,7 @@ def _part(part: Content) -> dict[str, object]:
     if isinstance(part, File) and (document := media.load_pdf(part)) is not None:
         data = f"data:application/pdf;base64,{document.base64}"
         return {"type": "file", "file": {"filename": clean(part.name) or "file.pdf", "file_data": data}}
-    return {"type": "text", "text": _text_of(part)}
-
-
-def _text_of(part: Content) -> str:
-    if isinstance(part, Text):
-        return part.text
-    return (media.load_text_file(part) if isinstance(part, File) else None) or media.placeholder(part)
+    return {"type": "text", "text": media.text_of(part)}
 
 
 def _own_field(blocks: list[Block], server: str) -> str | None:
