@@ -124,6 +124,43 @@ def test_a_long_edit_shows_changed_lines_rather_than_those_around_them() -> None
     assert lines[-1].text == "… 16 more changed lines (/show 7)"
 
 
+TWO_FILES = """diff --git a/x b/x
+--- a/x
++++ b/x
+@@ -1,2 +1,2 @@
+ one
+-two
+\\ No newline at end of file
++TWO
+diff --git a/y b/y
+--- a/y
++++ b/y
+@@ -7 +7,2 @@ def f():
+ seven
++eight
+"""
+
+
+def test_the_names_of_further_files_are_not_shown_as_changed_lines() -> None:
+    lines = diff.format_diff(TWO_FILES, "/show 7")
+
+    assert lines is not None
+    assert [(line.mark, line.text) for line in lines] == [
+        (" ", "diff --git a/x b/x"),
+        (" ", "   1   one"),
+        ("-", "   2 - two"),
+        ("", "\\ No newline at end of file"),
+        ("+", "   2 + TWO"),
+        ("", "diff --git a/y b/y"),
+        ("", "--- a/y"),
+        ("", "+++ b/y"),
+        (" ", "   7   seven"),
+        ("+", "   8 + eight"),
+    ]
+    styled = [line for line, style in diff.style_lines(TWO_FILES) if style in ("green", "red")]
+    assert styled == ["-two", "+TWO", "+eight"]
+
+
 def test_the_lines_of_a_preview_with_diffs_are_coloured_within_the_hunks_only() -> None:
     text = "- a list\nrestore a.txt\n--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\nremove b.txt\n-not a change"
 
