@@ -83,3 +83,15 @@ def test_a_preview_that_is_longer_than_the_screen_can_be_scrolled(
         chat.press(ESCAPE)
         chat.see("Nothing was changed.")
         chat.leave()
+
+
+def test_a_rewound_message_returns_without_the_content_of_what_it_attached(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("the content of the notes\n")
+    with Terminal(home, cwd=tmp_path, columns=120) as chat:
+        chat.ready().say("Read @notes.txt")
+        chat.see("the content of the notes")
+        chat.ready().say("/rewind 1 conversation")
+        chat.see("Took back 2 messages")
+        chat.match(r"❯ Read @notes\.txt scripted:echo")
+        chat.press(b"\x15")
+        chat.leave()
