@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import errors
-from tests.acp.editor import LIMIT, editing
+from tests.acp.editor import LIMIT, Editor, editing
 
 pytestmark = pytest.mark.process
 
@@ -115,6 +116,19 @@ async def test_unknown_methods_sessions_and_parameters_are_errors(home: Path, fo
         assert "result" in await editor.call(10, "session/list")
 
 
+async def test_no_update_comes_before_the_editor_knows_the_session(home: Path, folder: Path) -> None:
+    async with raw(home) as editor:
+        await editor.send(
+            {"jsonrpc": "2.0", "id": 1, "method": "session/new", "params": {"cwd": str(folder), "mcpServers": []}}
+        )
+        assert editor.process.stdout is not None
+        response, update = [json.loads(await editor.process.stdout.readline()) for _ in range(2)]
+
+    assert response["id"] == 1
+    assert update["params"]["sessionId"] == response["result"]["sessionId"]
+    assert update["params"]["update"]["sessionUpdate"] == "available_commands_update"
+
+
 NO_PROMPTS = [
     [],
     [{"type": "text", "text": "  "}],
@@ -159,6 +173,31 @@ async def test_cancelling_ends_the_running_and_the_queued_prompt(home: Path, fol
 
         assert (await running, await queued) == ("cancelled", "cancelled")
         assert await editor.say(session, "now") == "end_turn"
+
+
+def is_running(editor: Editor, *, calls: int = 1) -> bool:
+    return sum(update.get("status") == "in_progress" for _, update in editor.updates) >= calls
+
+
+async def test_opening_a_session_again_leaves_its_prompts_waiting_and_closing_it_answers_them(
+    home: Path, folder: Path
+) -> None:
+    os.mkfifo(folder / "gate")
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        first = asyncio.create_task(editor.say(session, 'use tool terminal {"command": "cat gate"}'))
+        await editor.wait_for(lambda: is_running(editor))
+        await asyncio.gather(*(editor.load(folder, session) for _ in range(3)))
+        updates = len(editor.updates)
+        await asyncio.to_thread((folder / "gate").write_text, "open")
+        assert await first == "end_turn"
+        answers = [update for _, update in editor.updates[updates:] if update.get("rawOutput")]
+        assert len(answers) == 1, "the session is followed once"
+
+        second = asyncio.create_task(editor.say(session, 'use tool terminal {"command": "cat gate"}'))
+        await editor.wait_for(lambda: len(editor.updates) > updates and is_running(editor, calls=5))
+        await editor.connection.close_session(session_id=session)
+        assert await second == "cancelled"
 
 
 async def test_a_turn_goes_on_when_the_editor_leaves_in_the_middle_of_it(home: Path, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Tools that an editor brings: its unsaved files, and its MCP servers."""
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -100,8 +101,21 @@ async def test_a_server_that_does_not_start_leaves_the_session_usable(home: Path
         assert await editor.say(session, "Hello") == "end_turn"
 
 
-async def test_a_transport_that_is_not_supported_is_refused(home: Path, folder: Path) -> None:
+async def test_a_prompt_that_waits_for_a_server_can_be_cancelled(home: Path, folder: Path) -> None:
+    silent = McpServerStdio(name="silent", command="sleep", args=["100"], env=[])
+    async with editing(home) as editor:
+        session = (await editor.connection.new_session(cwd=str(folder), mcp_servers=[silent])).session_id
+        prompt = asyncio.create_task(editor.say(session, use("write_file", path="a", content="x")))
+        await asyncio.sleep(0)
+        await editor.connection.cancel(session_id=session)
+
+        assert await prompt == "cancelled"
+    assert not (folder / "a").exists()
+
+
+async def test_a_transport_that_is_not_supported_is_refused_and_leaves_no_session(home: Path, folder: Path) -> None:
     sse = SseMcpServer(type="sse", name="x", url="http://127.0.0.1:9/sse", headers=[])
     async with editing(home) as editor:
         with pytest.raises(Exception, match="not supported"):
             await editor.connection.new_session(cwd=str(folder), mcp_servers=[sse])
+        assert (await editor.connection.list_sessions()).sessions == []

@@ -45,6 +45,16 @@ async def test_a_tool_call_goes_from_pending_to_completed_with_its_file_and_diff
     assert ended["rawOutput"]["outcome"] == "ok"
 
 
+async def test_the_files_of_a_call_have_absolute_paths(home: Path, folder: Path) -> None:
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        await editor.say(session, use("read_file", path="~/no-such-file"))
+        await editor.say(session, use("read_file", path="~nobody-here/x"))
+        calls = [update for update in editor.shown(session) if update["sessionUpdate"] == "tool_call"]
+
+    assert [call.get("locations") for call in calls] == [[{"path": str(Path("~/no-such-file").expanduser())}], None]
+
+
 async def test_the_output_of_a_command_and_a_failure_are_shown(home: Path, folder: Path) -> None:
     async with editing(home) as editor:
         session = await editor.new(folder)
@@ -129,6 +139,24 @@ async def test_own_commands_and_skills_are_listed_and_run(home: Path, folder: Pa
     assert found["review"]["input"] == {"hint": "FILE"}
     assert found["deploy"]["description"] == "Deploys it"
     assert "You said: Review a.py." in editor.text(session)
+
+
+async def test_a_command_can_be_cancelled(home: Path, folder: Path) -> None:
+    script = home.parent / "script.json"
+    script.write_text(json.dumps({"steps": [{"hang": True}]}))
+    with (home / "config.toml").open("a") as file:
+        file.write(f'[context]\nsummary_model = "scripted:{script}"\n')
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        for number in range(3):
+            await editor.say(session, f"{number} " + "rain and roses " * 500)
+        command = asyncio.create_task(editor.say(session, "/compact"))
+        await asyncio.sleep(0)
+        await editor.connection.cancel(session_id=session)
+
+        assert await command == "cancelled"
+        assert await editor.say(session, "again") == "end_turn"
+    assert "compacted" not in editor.text(session)
 
 
 async def test_a_change_of_the_model_is_shown_in_the_menu(home: Path, folder: Path) -> None:

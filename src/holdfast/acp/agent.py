@@ -59,6 +59,7 @@ from holdfast.slash import registry as slash
 from holdfast.store.database import Transaction
 from holdfast.store.repos import sessions
 from holdfast.tasks import running, wait_for_first
+from holdfast.tools.mcp.server import McpServer
 
 logger = logging.getLogger(__name__)
 SOURCE: Source = "chat"
@@ -128,10 +129,9 @@ class EditorAgent:
 
     @translated
     async def new_session(self, cwd: str, mcp_servers: list[Any] | None = None, **kwargs: Any) -> NewSessionResponse:
-        workdir = _check_workdir(cwd)
+        workdir, servers = _check_workdir(cwd), parse_servers(mcp_servers)
         opened = await self._engine.open(OpenRequest(source=SOURCE, workdir=workdir))
-        opened_session = await self._attach(opened.session.id, opened.session.id, mcp_servers, replay=False)
-        await opened_session.start()
+        await self._attach(opened.session.id, opened.session.id, servers, replay=False)
         return NewSessionResponse(session_id=opened.session.id, **self._menus(opened.session))
 
     @translated
@@ -155,10 +155,10 @@ class EditorAgent:
         self, session_id: str, cwd: str, mcp_servers: list[Any] | None = None, **kwargs: Any
     ) -> ForkSessionResponse:
         _check_workdir(cwd)
+        servers = parse_servers(mcp_servers)
         parent = await self._resolve(session_id)
         forked = await self._engine.actions.fork(parent.id, source=SOURCE)
-        opened = await self._attach(forked.id, forked.id, mcp_servers, replay=False)
-        await opened.start()
+        await self._attach(forked.id, forked.id, servers, replay=False)
         return ForkSessionResponse(session_id=forked.id, **self._menus(forked))
 
     @translated
@@ -213,17 +213,24 @@ class EditorAgent:
     async def prompt(self, session_id: str, prompt: list[Block], **kwargs: Any) -> PromptResponse:
         found = self._find(session_id)
         parts = to_parts(prompt)
-        await self._services.tools.wait_until_ready(found.session_id)
-        if len(parts) == 1 and isinstance(parts[0], Text) and slash.parse(parts[0].text) is not None:
-            return await self._run_command(found, parts[0].text)
+        with found.unsent() as cancelled:
+            async with running(self._services.tools.wait_until_ready(found.session_id)) as (ready,):
+                await wait_for_first(ready, cancelled)
+            if cancelled.done():
+                return PromptResponse(stop_reason="cancelled")
+            if len(parts) == 1 and isinstance(parts[0], Text) and slash.parse(parts[0].text) is not None:
+                return await self._run_command(found, parts[0].text, cancelled)
         return PromptResponse(stop_reason=await found.prompt(parts))
 
-    async def _run_command(self, session: EditorSession, line: str) -> PromptResponse:
-        """Run a slash command. One that sends a message waits for its turn."""
+    async def _run_command(
+        self, session: EditorSession, line: str, cancelled: "asyncio.Future[None]"
+    ) -> PromptResponse:
+        """Run a slash command until it ends or is cancelled. One that sends a message waits for its turn."""
         stop_reason = "end_turn"
 
         async def say(parts: tuple[Content, ...], instead: Rewind | None, goal: GoalSet | None) -> None:
             nonlocal stop_reason
+            session.mark_sent(cancelled)
             stop_reason = await session.prompt(parts, instead, goal)
 
         context = EditorCommandContext(
@@ -234,7 +241,12 @@ class EditorAgent:
             say,
             self._services.open_index,
         )
-        await slash.run(context, line)
+        async with running(slash.run(context, line)) as (command,):
+            await wait_for_first(command, cancelled)
+            if command.done():
+                command.result()
+            else:
+                stop_reason = "cancelled"
         if context.shown:
             await session.send(helpers.update_agent_message_text("\n".join(context.shown)))
         return PromptResponse(stop_reason=stop_reason)  # type: ignore[arg-type] # one of the reasons
@@ -256,21 +268,17 @@ class EditorAgent:
 
     async def _reopen(self, cwd: str, name: str, mcp_servers: list[Any] | None, *, replay: bool) -> Session:
         _check_workdir(cwd)
+        servers = parse_servers(mcp_servers)
         session = await self._resolve(name)
         if session.summary.ended_at is not None:
             await self._engine.actions.reopen(session.id, reason=OPENED)
-        opened = await self._attach(name, session.id, mcp_servers, replay=replay)
-        await opened.start()
+        await self._attach(name, session.id, servers, replay=replay)
         return await self._engine.services.database.read(sessions.get, session.id)
 
-    async def _attach(
-        self, name: str, session_id: str, mcp_servers: list[Any] | None, *, replay: bool
-    ) -> EditorSession:
+    async def _attach(self, name: str, session_id: str, servers: list[McpServer], *, replay: bool) -> None:
         """Open the session under the name that the editor uses. One that is open already is opened again."""
-        servers, files = parse_servers(mcp_servers), self._capabilities.fs
+        files = self._capabilities.fs
         async with self._opening:
-            if (old := self._sessions.pop(name, None)) is not None:
-                await old.close()
             workdir = await self._engine.services.database.read(_workdir, session_id)
             buffers = EditorBuffers(
                 self._client,
@@ -279,11 +287,20 @@ class EditorAgent:
                 can_write=bool(files and files.write_text_file),
             )
             await self._services.tools.open(session_id, servers, buffers)
-            opened = EditorSession(self._engine, self._services, self._client, name, session_id, workdir)
-            await self._engine.owned.keep(session_id, OPENED)
-            await opened.open(replay=replay)
+            opened = self._sessions.get(name)
+            if opened is None or opened.session_id != session_id:
+                if opened is not None:
+                    await opened.close()
+                opened = EditorSession(self._engine, self._services, self._client, name, session_id, workdir)
+            try:
+                await self._engine.owned.keep(session_id, OPENED)
+                await opened.open(replay=replay)
+            except BaseException:
+                self._sessions.pop(name, None)
+                await opened.close()
+                raise
             self._sessions[name] = opened
-            return opened
+            opened.follow()
 
     async def _resolve(self, name: str) -> Session:
         def work(tx: Transaction) -> Session:

@@ -6,7 +6,8 @@ happened in its turn. Turns of other interfaces, in the same session, are shown 
 
 import asyncio
 import logging
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,11 @@ class EditorSession:
         self._renderer = UpdateRenderer(workdir)
         self._admission = asyncio.Lock()
         """Held while a prompt is admitted: its first event is shown only when it is known to be ours."""
-        self._turns: dict[str, asyncio.Future[Outcome]] = {}
+        self._turns: dict[str, asyncio.Future[Outcome | None]] = {}
         """The turns of this editor's prompts, by the id under which they were admitted or which they joined."""
+        self._unsent: set[asyncio.Future[None]] = set()
+        """One for each prompt that has no turn yet; done when the editor cancels it."""
+        self._is_closed = False
         self._finish: dict[str, str] = {}
         self._questions: dict[tuple[str, str, str], asyncio.Task[None]] = {}
         self._seen = 0
@@ -72,24 +76,35 @@ class EditorSession:
     # opening and closing
 
     async def open(self, *, replay: bool) -> None:
-        """Show the session, if wanted, and follow it from there on. Open questions are asked again."""
-        await self._close_left_turn()
-        session, entries = await self._engine.read(self.session_id)
-        self._seen = session.seq
-        self._renderer.window = self._services.window(session.summary.model)
-        if replay:
-            for entry in standing(entries):
-                for update in self._renderer.entry(entry):
-                    await self.send(update)
-        elif plan := await self._engine.services.database.read(plans.current, self.session_id):
-            await self.send(show_plan(plan))
+        """Show the session, if wanted; `follow` continues from there. Open questions are asked again.
 
-    async def start(self) -> None:
-        """Follow the session. Called once the editor knows its id."""
-        offered = await asyncio.to_thread(commands.available, self._services.settings.home, self.workdir)
-        await self.send(AvailableCommandsUpdate(session_update="available_commands_update", available_commands=offered))
+        A session that is open already is opened again: prompts go on waiting for their turns.
+        """
+        await self._stop_following()
+        async with self._admission:
+            await self._close_left_turn()
+            session, entries = await self._engine.read(self.session_id)
+            self._seen = session.seq
+            self._renderer = UpdateRenderer(self.workdir)
+            self._renderer.window = self._services.window(session.summary.model)
+            if replay:
+                for entry in standing(entries):
+                    for update in self._renderer.entry(entry):
+                        await self.send(update)
+            elif plan := await self._engine.services.database.read(plans.current, self.session_id):
+                await self.send(show_plan(plan))
+            for entry in entries:
+                self._note(entry)
+
+    def follow(self) -> None:
+        """Follow the session. The first update is sent after the response to the request that has opened the session."""
+        self._tasks.start(self._offer_commands(), f"acp commands {self.session_id}")
         self._tasks.start(self._follow(), f"acp {self.session_id}")
         self._tasks.start(self._follow_questions(), f"acp questions {self.session_id}")
+
+    async def _offer_commands(self) -> None:
+        offered = await asyncio.to_thread(commands.available, self._services.settings.home, self.workdir)
+        await self.send(AvailableCommandsUpdate(session_update="available_commands_update", available_commands=offered))
 
     async def _close_left_turn(self) -> None:
         """Close a turn that a dead worker left, unless it waits for an answer: that can still be given."""
@@ -97,10 +112,19 @@ class EditorSession:
             await self._engine.close_left(self.session_id)
 
     async def close(self) -> None:
-        """Stop following. Turns go on."""
+        """Stop following. Turns go on; the editor's prompts are answered as cancelled."""
+        self._is_closed = True
+        self._cancel_unsent()
+        await self._stop_following()
+        async with self._admission:
+            for turn in self._turns.values():
+                if not turn.done():
+                    turn.set_result(None)
+            self._turns.clear()
+
+    async def _stop_following(self) -> None:
         await self._tasks.close()
-        for turn in self._turns.values():
-            turn.cancel()
+        self._questions.clear()
 
     @property
     def is_busy(self) -> bool:
@@ -201,12 +225,35 @@ class EditorSession:
     ) -> StopReason:
         """Send a message and wait for the end of its turn. It is durable before the model is asked."""
         async with self._admission:
+            if self._is_closed:
+                return "cancelled"
             message = NewMessage(self.session_id, parts, mode="queue", caller=CALLER, instead=instead, goal=goal)
             admission = (await self._engine.submit(message)).admission
-            turn: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            turn: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
             self._turns[admission.turn_id] = turn
         outcome = await turn
-        return self._stop_reason(outcome)
+        return "cancelled" if outcome is None else self._stop_reason(outcome)
+
+    @contextmanager
+    def unsent(self) -> Iterator["asyncio.Future[None]"]:
+        """A future for a prompt that has no turn yet. It is done if the editor cancels the prompt or closes the session."""
+        cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unsent.add(cancelled)
+        if self._is_closed:
+            self._cancel_unsent()
+        try:
+            yield cancelled
+        finally:
+            self.mark_sent(cancelled)
+
+    def mark_sent(self, cancelled: "asyncio.Future[None]") -> None:
+        """The prompt has a turn, or needs none: cancelling it concerns its turn alone."""
+        self._unsent.discard(cancelled)
+
+    def _cancel_unsent(self) -> None:
+        for cancelled in self._unsent:
+            if not cancelled.done():
+                cancelled.set_result(None)
 
     def _stop_reason(self, outcome: Outcome) -> StopReason:
         """Why the turn ended. Raises RequestError for a turn that failed."""
@@ -223,7 +270,8 @@ class EditorSession:
                 return "cancelled"
 
     async def cancel(self) -> None:
-        """Interrupt the running turn and withdraw this editor's queued prompts. What was said stays in the log."""
+        """Interrupt the running turn, and withdraw this editor's queued and unsent prompts. What was said stays in the log."""
+        self._cancel_unsent()
         async with self._admission:
             turns = list(self._turns)
         for turn_id in turns:

@@ -1,4 +1,4 @@
-"""Describes tool calls for editors: kind, title, files, and changes as diffs. Pure: it depends on the log alone."""
+"""Describes tool calls for editors, from the log alone: kind, title, files, and changes as diffs."""
 
 import json
 from collections.abc import Sequence
@@ -9,9 +9,11 @@ from acp import helpers
 from acp.schema import FileEditToolCallContent, ToolCallLocation, ToolCallProgress, ToolCallStart, ToolKind
 
 from holdfast.acp.content import to_blocks
+from holdfast.model.errors import Invalid
 from holdfast.model.event import ToolEnded
 from holdfast.model.message import ToolCall, text_of
 from holdfast.model.session import collapse_line
+from holdfast.tools.paths import resolve
 
 KINDS: dict[str, ToolKind] = {
     "read_file": "read",
@@ -101,9 +103,12 @@ def _locations(arguments: dict[str, Any], workdir: Path) -> Sequence[ToolCallLoc
 
 def _path(arguments: dict[str, Any], workdir: Path) -> str | None:
     named = arguments.get("path")
-    if not isinstance(named, str) or not named or "\0" in named:
+    if not isinstance(named, str):
         return None
-    return str(workdir / named) if not named.startswith("~") else named
+    try:
+        return str(resolve(named, workdir))
+    except Invalid:
+        return None
 
 
 def _diff(name: str, arguments: dict[str, Any], workdir: Path) -> FileEditToolCallContent | None:
