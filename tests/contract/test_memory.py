@@ -126,6 +126,20 @@ async def test_the_same_fact_is_kept_once(database: Database) -> None:
     assert (await add(database, new("likes tea", scope="project"))).number != first.number
 
 
+async def test_a_correction_to_what_another_fact_says_leaves_that_one(database: Database) -> None:
+    tea, coffee = await add(database, new("likes tea")), await add(database, new("likes coffee"))
+
+    assert await database.write(memory.correct, coffee.number, "likes coffee", by="Ann", at=2) == coffee
+    assert await visible(database) == ["likes tea", "likes coffee"]
+    assert await database.write(memory.correct, coffee.number, "likes tea", by="Ann", at=3) == tea
+
+    assert await visible(database) == ["likes tea"]
+    [before] = await database.read(memory.list_versions, coffee.number)
+    assert (before.text, before.replaced_by) == ("likes coffee", tea.number)
+    with pytest.raises(Conflict, match=f"{tea.id} is the newer version"):
+        await database.write(memory.correct, coffee.number, "likes milk", by="Ann", at=4)
+
+
 async def test_limits_are_named_and_leave_everything_as_it_was(database: Database) -> None:
     with pytest.raises(Invalid, match=f"1,001 characters, and at most {MAX_FACT:,}"):
         await add(database, new("x" * (MAX_FACT + 1)))

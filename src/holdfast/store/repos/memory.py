@@ -42,7 +42,7 @@ class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add(tx: Transaction, new: NewFact, *, seq: int, at: int) -> Fact:
-    """Save a fact, or return the current one with the same text and scope.
+    """Save a fact, or return the current one with the same text and scope, which then is the correction, too.
 
     Raises Invalid beyond a limit, NotFound for a version that the place does not have, and Conflict for one that was
     corrected meanwhile: then nothing was written.
@@ -53,6 +53,8 @@ def add(tx: Transaction, new: NewFact, *, seq: int, at: int) -> Fact:
     text = clean_fact(new.text)
     same = _one(tx, "memory.find_text", owner=owner, scope=scope, project=project, text=text)
     if same is not None:
+        if before is not None and before.number != same.number:
+            _supersede(tx, before, same.number)
         return same
     _check_limits(tx, new, before, (owner, scope, project))
     fact = Fact(
@@ -72,9 +74,13 @@ def add(tx: Transaction, new: NewFact, *, seq: int, at: int) -> Fact:
     )
     tx.run("memory.add", **_parameters(fact))
     if before is not None:
-        replaced = tx.one("memory.replace", number=number, before=before.number)
-        assert replaced is not None, "writers pass one at a time"
+        _supersede(tx, before, number)
     return fact
+
+
+def _supersede(tx: Transaction, before: Fact, number: int) -> None:
+    replaced = tx.one("memory.replace", number=number, before=before.number)
+    assert replaced is not None, "writers pass one at a time"
 
 
 def _where(new: NewFact, before: Fact | None) -> tuple[MemoryScope, str, str]:
