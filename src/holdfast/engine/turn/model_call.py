@@ -12,7 +12,16 @@ from holdfast.engine.turn.budget_question import may_continue
 from holdfast.engine.turn.refused_input import blames_input, refused_input
 from holdfast.model.entry import Entry
 from holdfast.model.errors import BadReply, BudgetExceeded, ContextTooLong, HoldfastError, ProviderFailed, Unreachable
-from holdfast.model.event import Compacted, CompactionFailed, Event, ModelSaid, ReplyRestarted, TurnEnded, Usage
+from holdfast.model.event import (
+    Compacted,
+    CompactionFailed,
+    Event,
+    ModelSaid,
+    ReplyRestarted,
+    TurnEnded,
+    TurnStarted,
+    Usage,
+)
 from holdfast.model.message import Part, ToolCall
 from holdfast.model.provider import (
     AskModel,
@@ -239,13 +248,13 @@ def unique_calls(parts: Sequence[Part], used: Collection[str]) -> tuple[Part, ..
 
 
 def spent(entries: Sequence[Entry], turn_id: str) -> Usage:
-    """The usage of the turn so far."""
+    """The usage of the newest turn so far. Events that are not of the turn may stand among its own."""
     total = Usage()
     for entry in reversed(entries):
         event = entry.event
         if isinstance(event, ModelSaid | Compacted | CompactionFailed) and event.turn_id == turn_id:
             total = add_usage(total, event.usage)
-        elif getattr(event, "turn_id", turn_id) != turn_id:
+        elif isinstance(event, TurnStarted):
             break
     return total
 
