@@ -5,10 +5,11 @@ import pytest
 from holdfast.engine.admission import input_queue as queued
 from holdfast.engine.delegation.link import DelegationLimits, create_child, plan_child
 from holdfast.model.delegation import DelegationRequest
-from holdfast.model.event import ChildEnded, Delegation, SessionOpened
+from holdfast.model.event import ChildEnded, Delegation, SessionOpened, UserSaid
+from holdfast.model.message import Text
 from holdfast.model.session import Session
 from holdfast.store.database import Database
-from holdfast.store.repos import delegations, input_queue, leases, ownership, sessions
+from holdfast.store.repos import delegations, input_queue, leases, log, ownership, sessions
 from tests.conftest import NewWorker
 
 LIMITS = DelegationLimits(max_depth=2, max_children=10, seconds=60)
@@ -63,3 +64,29 @@ async def test_promise_30_a_child_is_served_whether_or_not_the_turn_of_its_paren
         if child.id in await database.read(delegations.list_unclaimed, worker_id, takes_left=True)
     }
     assert not await database.read(delegations.list_unclaimed, "a third", takes_left=False)
+
+
+@pytest.mark.parametrize("over", ["ended", "trashed", "withdrawn"])
+async def test_promise_30_a_queued_completion_stays_in_the_log_of_a_session_that_does_not_act_on_it(
+    database: Database, session: Session, over: str
+) -> None:
+    link = Delegation(parent_id=session.id, turn_id="turn-1", call_id="call-1", seconds=60)
+    opened = SessionOpened(source="api", model="scripted:echo")
+    child = plan_child(DelegationRequest(task="Look"), opened, link, delivery="wake", sender="", at=1)
+    await database.write(create_child, child, LIMITS)
+    await database.write(queued.withdraw, child.id, child.task_turn, at=2)
+    [completion] = await database.read(input_queue.list_waiting, session.id)
+    said = UserSaid(turn_id="turn-2", parts=(Text("And then?"),))
+    await database.write(lambda tx: input_queue.put(tx, session.id, input_queue.Input("turn-2", "queue", said), at=2))
+
+    if over == "ended":
+        await database.write(sessions.end, session.id, "user", at=3)
+    elif over == "trashed":
+        await database.write(sessions.trash, session.id, at=3)
+    else:
+        assert await database.write(queued.withdraw, session.id, completion.turn_id, at=3)
+
+    told = [e.event.child_id for e in await database.read(log.read, session.id) if isinstance(e.event, ChildEnded)]
+    assert told == [child.id]
+    assert [item.turn_id for item in await database.read(input_queue.list_waiting, session.id)] == ["turn-2"]
+    assert await database.read(log.read_verified, session.id)

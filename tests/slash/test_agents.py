@@ -53,3 +53,28 @@ async def test_a_prefix_that_several_running_sub_agents_have_is_ambiguous(tmp_pa
         for record in await one.children(parent):
             await asyncio.wait_for(one.until_ended(record.child_id), 20)
         await context.close()
+
+
+async def test_promise_30_the_queued_result_of_a_sub_agent_is_no_message_to_edit_or_drop(tmp_path: Path) -> None:
+    async with family(tmp_path, watches=False) as one:
+        context = TestContext(one.stage, tmp_path)
+        context.session_id = parent = await one.parent()
+        await one.delegate(parent, {"task": "do it", "background": True})
+        [child] = await one.children(parent)
+        one.stage.engine.take_up(child.child_id)
+        await asyncio.wait_for(one.until_ended(child.child_id), 20)
+
+        for line in ("/queue edit", "/queue edit 1"):
+            await registry.run(context, line)
+            assert context.last.startswith("! the result of a sub-agent cannot be edited"), line
+        await registry.run(context, "/queue drop")
+        assert (context.last, context.line) == ("Dropped 0 queued messages.", "")
+        assert await one.completions(parent) == []
+        await registry.run(context, "/queue drop 1")
+        await registry.run(context, "/queue")
+        assert context.last == "No messages are queued."
+
+        assert await one.completions(parent) == [child.child_id], "the log keeps it"
+        await one.stage.play(parent, "do more")
+        assert any("done: do it" in message.text for message in one.stage.requests[-1].messages)
+        await context.close()

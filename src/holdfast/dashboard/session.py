@@ -23,7 +23,7 @@ from holdfast.interop.pages.transcript import PageItem, PageTranscript
 from holdfast.interop.session_tree import TreeNode
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Invalid, NotFound
-from holdfast.model.event import ChildEnded, ModelSaid, Rewound, ToolEnded, UserSaid
+from holdfast.model.event import ModelSaid, Rewound, ToolEnded, UserSaid
 from holdfast.model.message import Text
 from holdfast.model.session import Session
 from holdfast.model.text import parse_decimal
@@ -121,8 +121,7 @@ async def load_queue(context: DashboardContext, session_id: str) -> list[tuple[s
 
 def _preview(item: Input) -> str:
     """A queued message on one line; for the result of a sub-agent, whose it is."""
-    ended = next((event for event in item.before if isinstance(event, ChildEnded)), None)
-    if ended is not None:
+    for ended in item.completions:
         return f"Result of sub-agent {ended.title or ended.child_id}"
     parts = item.said.parts if item.said is not None else ()
     return " ".join(" ".join(part.text for part in parts if isinstance(part, Text)).split())

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.model.errors import Invalid
-from holdfast.model.event import ChildEnded
 from holdfast.model.message import typed_text
 from holdfast.model.sanitize import one_line
 from holdfast.model.text import counted
@@ -32,17 +31,23 @@ async def queue(context: CommandContext, rest: str) -> None:
         context.show("\n".join([*lines, HINT]))
 
 
+def messages(waiting: Sequence[Input]) -> list[Input]:
+    """What a person has written; not the results of sub-agents."""
+    return [item for item in waiting if not item.completions]
+
+
 def text(item: Input) -> str:
     """The text of a queued message; for the result of a sub-agent, whose it is."""
-    ended = next((event for event in item.before if isinstance(event, ChildEnded)), None)
-    if ended is not None:
+    for ended in item.completions:
         return f"(result of sub-agent {ended.child_id})"
     return "" if item.said is None else typed_text(item.said.parts)
 
 
 async def _edit(context: CommandContext, waiting: Sequence[Input], which: str) -> None:
     """Take a message out of the queue for editing: the given one, or the latest."""
-    [item] = _chosen(waiting, which or str(len(waiting)))
+    [item] = _chosen(waiting, which) if which else messages(waiting)[-1:] or waiting[-1:]
+    if item.completions:
+        raise Invalid("the result of a sub-agent cannot be edited; /queue drop NUMBER keeps it for the next message")
     if not await context.engine.drop_queued(require_session(context), item.turn_id):
         context.show("That message was already sent.")
     elif not context.prefill_input(text(item)):
@@ -50,8 +55,8 @@ async def _edit(context: CommandContext, waiting: Sequence[Input], which: str) -
 
 
 async def _drop(context: CommandContext, waiting: Sequence[Input], which: str) -> None:
-    """Remove messages from the queue: the given one, or all. The log keeps them."""
-    chosen = _chosen(waiting, which) if which else waiting
+    """Remove messages from the queue: the given one, or all but results of sub-agents. The log keeps them."""
+    chosen = _chosen(waiting, which) if which else messages(waiting)
     dropped = [await context.engine.drop_queued(require_session(context), item.turn_id) for item in chosen]
     context.show(f"Dropped {counted(sum(dropped), 'queued message')}.")
 

@@ -293,7 +293,7 @@ class ChatApp(TerminalChat):
 
     def has_queued(self) -> bool:
         state = self._watcher.state
-        return state is not None and bool(state.waiting)
+        return state is not None and bool(queued.messages(state.waiting))
 
     def edit_queued(self) -> None:
         """Take the latest queued message back into the input line."""

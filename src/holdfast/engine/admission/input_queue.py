@@ -23,10 +23,15 @@ def void_stops(tx: Transaction, session_id: str) -> None:
 def withdraw(
     tx: Transaction, session_id: str, turn_id: str, *, at: int, reason: str = "its task was withdrawn"
 ) -> bool:
-    """Remove input from the queue and log that; False if it is not queued. A sub-agent without its task ends, for that reason."""
+    """Remove input from the queue and log that; False if it is not queued. A sub-agent without its task ends, for that reason.
+
+    The result of a sub-agent stays in the log, where the model sees it with the next message.
+    """
     for item in input_queue.list_waiting(tx, session_id):
         if item.turn_id == turn_id and item.said is not None:
             input_queue.delete(tx, session_id, turn_id)
+            for completion in item.completions:
+                log.annotate(tx, session_id, completion, at=at)
             log.annotate(tx, session_id, InputDropped(turn_id=turn_id, parts=item.said.parts, terms=item.terms), at=at)
             if delegations.is_task(tx, session_id, turn_id) and sessions.get(tx, session_id).lease_worker is None:
                 sessions.end(tx, session_id, "delegate_complete", at=at, detail=reason)

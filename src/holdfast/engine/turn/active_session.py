@@ -18,7 +18,7 @@ from holdfast.engine.spending.meter import Meter
 from holdfast.engine.streaming.bus import LiveText, StreamItem
 from holdfast.engine.turn.request import RequestFrame
 from holdfast.model.entry import Entry
-from holdfast.model.event import ChildEnded, Ended, Event, ModelSaid, ToolStarted, TurnEnded
+from holdfast.model.event import Ended, Event, ModelSaid, ToolStarted, TurnEnded
 from holdfast.model.session import Session
 from holdfast.model.turn import DELEGATING, Turn, fold_turn
 from holdfast.store.database import Transaction
@@ -345,7 +345,7 @@ class ActiveSession(msgspec.Struct, eq=False):
                 for item in input_queue.list_waiting(tx, self.id):
                     if item.mode == "steer" and item.said is not None:
                         input_queue.delete(tx, self.id, item.turn_id)
-                        joined += [event for event in item.before if isinstance(event, ChildEnded)]
+                        joined += item.completions
                         if item.said.parts:
                             joined.append(msgspec.structs.replace(item.said, turn_id=turn_id, input_id=item.turn_id))
                 session = log.append(tx, self.lease, joined, at=at)

@@ -7,7 +7,8 @@ ends a parent's call, turn or session, changes the link in the same commit:
   as delivered. Otherwise the completion goes to the parent in this transaction: as input that wakes it, or as an event.
 - A call that ends without the result of its child asks the child to stop, and its completion becomes an event.
 - A less permissive mode of a parent is one of its running children, too.
-- The end of a session asks its running children to stop, unless the session ended because a worker died.
+- The end of a session asks its running children to stop, unless the session ended because a worker died. Completions that
+  are still queued then become events.
 """
 
 from collections.abc import Sequence
@@ -194,9 +195,21 @@ def _update_parent(tx: Transaction, parent_id: str, event: Event, *, at: int) ->
             return _lower_modes(tx, parent_id, event)
         case Ended() if event.reason not in KEPT_ENDS:
             _request_stop_all(tx, parent_id, "the session that delegated the task has ended")
+            return _take_queued(tx, parent_id)
         case Trashed():
             _request_stop_all(tx, parent_id, "the session that delegated the task was moved to the trash")
+            return _take_queued(tx, parent_id)
     return []
+
+
+def _take_queued(tx: Transaction, parent_id: str) -> list[Note]:
+    """Take the completions out of the queue of a session that is over: they must not wake it, so they become events."""
+    notes: list[Note] = []
+    for item in input_queue.list_waiting(tx, parent_id):
+        if item.completions and item.said is not None and not item.said.parts:
+            input_queue.delete(tx, parent_id, item.turn_id)
+            notes += [(parent_id, event) for event in item.completions]
+    return notes
 
 
 def _lower_modes(tx: Transaction, parent_id: str, changed: ModeChanged) -> list[Note]:

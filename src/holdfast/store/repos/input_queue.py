@@ -6,7 +6,7 @@ from typing import Literal, cast
 import msgspec
 
 from holdfast.model.entry import decode, dumps, encode
-from holdfast.model.event import KIND_OF, Event, RequestOptions, UserSaid
+from holdfast.model.event import KIND_OF, ChildEnded, Event, RequestOptions, UserSaid
 from holdfast.store.database import Row, Transaction
 
 Mode = Literal["queue", "steer", "interrupt", "stop"]
@@ -22,6 +22,11 @@ class Input(msgspec.Struct, frozen=True):
     before: tuple[Event, ...] = ()
     """Events for the log before the message: turns from elsewhere, results of the client's calls, further messages."""
     terms: RequestOptions = RequestOptions()
+
+    @property
+    def completions(self) -> list[ChildEnded]:
+        """The ends of sub-agents that it brings."""
+        return [event for event in self.before if isinstance(event, ChildEnded)]
 
 
 class _Envelope(msgspec.Struct, frozen=True):
