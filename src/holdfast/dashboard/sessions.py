@@ -1,5 +1,7 @@
 """The list of sessions: filters, search as you type, and pages that cost the same in a store of any size."""
 
+from collections.abc import Sequence
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -130,7 +132,7 @@ def _read_sorted(tx: Transaction, query: SessionListQuery) -> "ShownPage":
 
 
 class ShownChildren(msgspec.Struct, frozen=True):
-    """The rows below a session: its newest descendants, and how many more there are."""
+    """The rows below a session: descendants that run, else the newest, and how many more there are."""
 
     nodes: list[TreeNode]
     more: int
@@ -152,13 +154,22 @@ def _read_shown_page(tx: Transaction, query: SessionListQuery) -> ShownPage:
     page = _read_page(tx, query)
     costs = dashboard_queries.map_costs(tx, page.sessions)
     parents = {} if query.source else delegations.map_child_ids(tx, page.sessions)
-    children = {one.id: _read_children(tx, one) for one in page.sessions if one.id in parents}
+    children = {
+        one.id: choose_children(session_tree.list_descendants(tx, [one])[1:])
+        for one in page.sessions
+        if one.id in parents
+    }
     return ShownPage(page.sessions, page.next, costs, children)
 
 
-def _read_children(tx: Transaction, session: Session) -> ShownChildren:
-    below = session_tree.list_descendants(tx, [session])[1:]
-    return ShownChildren(below[:MAX_CHILDREN], max(0, len(below) - MAX_CHILDREN))
+def choose_children(below: Sequence[TreeNode]) -> ShownChildren:
+    """The descendants to show, in their order."""
+    first = sorted(range(len(below)), key=lambda index: (_is_over(below[index]), -index))[:MAX_CHILDREN]
+    return ShownChildren([below[index] for index in sorted(first)], len(below) - len(first))
+
+
+def _is_over(node: TreeNode) -> bool:
+    return node.record is None or node.record.ended_at is not None
 
 
 async def _search(context: DashboardContext, query: SessionListQuery) -> tuple[list[SearchResultRow], RankedHits, int]:

@@ -4,10 +4,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from holdfast.cli.chat.interrupted_turn import describe
+from holdfast.dashboard.sessions import MAX_CHILDREN, choose_children
 from holdfast.engine import explain
 from holdfast.interop import session_tree
 from holdfast.interop.documents.sessions import SessionListResponse
+from holdfast.interop.session_tree import TreeNode
 from holdfast.model.entry import Entry
 from holdfast.model.event import ChildStarted, Event, ModelSaid, ToolStarted, TurnStarted
 from holdfast.model.message import ToolCall
@@ -40,6 +44,24 @@ async def test_lists_show_children_when_asked_and_trees_below_their_parents(tmp_
         assert (plain[parent].children, plain[other].children, every[child].children) == ([child], [], [below])
         assert (every[below].parent_id, every[below].delegated_by, plain[parent].delegated_by) == (child, child, None)
         assert [(node.session.id, node.depth) for node in tree] == [(parent, 0), (child, 1), (below, 2)]
+
+
+async def test_the_dashboard_lists_the_children_that_run_and_the_newest_of_the_others(tmp_path: Path) -> None:
+    async with family(tmp_path) as one:
+        parent = await one.parent()
+        await one.delegate(parent, *({"task": f"do {n}"} for n in range(MAX_CHILDREN + 2)))
+        tree = await one.stage.database.read(
+            lambda tx: session_tree.list_descendants(tx, [sessions.get(tx, parent)])[1:]
+        )
+        assert tree[1].record is not None
+        at_work = TreeNode(tree[1].session, 1, msgspec.structs.replace(tree[1].record, ended_at=None))
+
+        few, all_over = choose_children(tree[:2]), choose_children(tree)
+        with_one = choose_children([tree[0], at_work, *tree[2:]])
+
+        assert (few.nodes, few.more) == (tree[:2], 0)
+        assert (all_over.nodes, all_over.more) == (tree[2:], 2)
+        assert (with_one.nodes, with_one.more) == ([at_work, *tree[3:]], 2)
 
 
 async def test_parents_and_children_are_explained(tmp_path: Path) -> None:
