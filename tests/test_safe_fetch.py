@@ -125,6 +125,26 @@ async def test_a_name_is_resolved_once_and_the_connection_goes_to_that_address(t
         assert [host for _, host, _ in server.seen] == [f"far.example:{server.port}"]
 
 
+async def test_a_host_name_with_letters_beyond_ascii_is_asked_for_as_dns_writes_it(tmp_path: Path) -> None:
+    async with serving() as server:
+
+        async def redirect(request: web.Request) -> web.StreamResponse:
+            if request.path == "/":
+                return web.Response(status=302, headers={"Location": f"http://bücher.example:{server.port}/ä"})
+            return web.Response(body=b"content")
+
+        server.answer = redirect
+        names = Names(**{"xn--mnchen-3ya_example": [["127.0.0.1"]], "xn--bcher-kva_example": [["127.0.0.1"]]})
+        fetcher = SafeFetcher(["xn--mnchen-3ya.example", "xn--bcher-kva.example"], names.resolve)
+        found = await fetcher.load(f"http://MÜNCHEN.example:{server.port}/", 100)
+
+        assert found.body == b"content"
+        assert [host for _, host, _ in server.seen] == [
+            f"xn--mnchen-3ya.example:{server.port}",
+            f"xn--bcher-kva.example:{server.port}",
+        ]
+
+
 async def test_our_headers_are_not_sent_to_another_host(tmp_path: Path) -> None:
     async with serving() as first, serving() as second:
 
@@ -167,7 +187,17 @@ async def test_endless_redirects_oversized_and_slow_downloads_are_aborted(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "ftp://1.1.1.1/", "http://", "http://u:p@1.1.1.1/", "http://[", ""]
+    "url",
+    [
+        "file:///etc/passwd",
+        "ftp://1.1.1.1/",
+        "http://",
+        "http://u:p@1.1.1.1/",
+        "http://[",
+        "",
+        "http://☃.xn--☃/",
+        f"http://{'ä' * 64}.example/",
+    ],
 )
 async def test_an_invalid_url_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(Invalid):

@@ -208,7 +208,18 @@ def _split(url: str) -> SplitResult:
         raise Invalid(f"{url[:100]!r} is not an http or https URL")
     if "@" in parsed.netloc:
         raise Invalid("a URL with a user name is not allowed")
-    return parsed
+    return parsed if parsed.netloc.isascii() else parsed._replace(netloc=_to_ascii(parsed.hostname, port))
+
+
+def _to_ascii(host: str, port: int | None) -> str:
+    """A host with letters beyond ASCII, and its port, as DNS, certificates and headers write it."""
+    import idna
+
+    try:
+        encoded = idna.encode(host, uts46=True).decode()
+    except idna.IDNAError as e:
+        raise Invalid(f"{host[:100]!r} is not a host name: {e}") from e
+    return encoded if port is None else f"{encoded}:{port}"
 
 
 async def _read_body(answer: "httpx2.Response", max_bytes: int, begin: BeginContent) -> None:

@@ -71,6 +71,7 @@ NO_MESSAGES = [
     (b'{"jsonrpc": "2.0", "id": {}, "method": "initialize"}', -32600),
     (b'{"jsonrpc": "2.0", "id": 5, "method": ["x"]}', -32600),
     (b'{"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": [1]}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 5, "error": "no"}', -32600),
     (b"{}", -32600),
 ]
 

@@ -60,7 +60,9 @@ def _parse(line: bytes) -> tuple[dict[str, Any] | None, tuple[int, str]]:
 
 
 def _is_message(found: object) -> bool:
-    if not isinstance(found, dict) or not isinstance(found.get("params", {}), dict | None):
+    if not isinstance(found, dict):
+        return False
+    if not all(isinstance(found.get(member), dict | None) for member in ("params", "error")):
         return False
     is_id_valid = isinstance(found.get("id", 0), int | str | None) and not isinstance(found.get("id"), bool)
     return is_id_valid and isinstance(found.get("method", ""), str) and ("method" in found or "id" in found)

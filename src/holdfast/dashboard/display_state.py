@@ -46,4 +46,4 @@ def read_failure(tx: Transaction, session: Session) -> str:
     ended = newest[0].event if newest else None
     if not isinstance(ended, TurnEnded) or ended.outcome != "failed":
         return ""
-    return "" if turn_lookup.find_newest(tx, session.id, "rewound") > seq else ended.reason or "failed"
+    return "" if turn_lookup.find_newest(tx, session.id, "rewound", after=seq) else ended.reason or "failed"

@@ -102,9 +102,10 @@ def _can_undo(tx: Transaction, session: Session) -> bool:
     """Whether a turn is left that no rewind has undone."""
     if not session.summary.turn_count:
         return False
-    rewound = turn_lookup.find_newest(tx, session.id, "rewound")
-    if rewound < turn_lookup.find_newest(tx, session.id, "turn_started"):
-        return True
+    started = turn_lookup.find_newest(tx, session.id, "turn_started")
+    rewound = turn_lookup.find_newest(tx, session.id, "rewound", after=started)
+    if not rewound:
+        return started > 0
     event = log.read(tx, session.id, first=rewound, last=rewound)[0].event
     first = turn_lookup.find_oldest(tx, session.id, "turn_started")
     return isinstance(event, Rewound) and 0 < first <= event.to_seq

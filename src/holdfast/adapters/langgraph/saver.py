@@ -6,28 +6,24 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from typing import Any, cast
 
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    Checkpoint,
+    CheckpointTuple,
+    get_checkpoint_id,
+)
+
 from holdfast.adapters.framework_session import DELETED, Decide, Written, channel_of, constant, settle
 from holdfast.adapters.langgraph.checkpoint_writes import CheckpointWriter, Prepared
 from holdfast.adapters.langgraph.items import ADAPTER, encode_removal, move_item, unpack
 from holdfast.adapters.langgraph.thread_state import StoredCheckpoint, StoredWrite, ThreadState
 from holdfast.adapters.langgraph.value_loader import ValueLoader
-from holdfast.adapters.requirement import missing
 from holdfast.adapters.session_pool import PooledSession, SessionPool
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, ItemAdded
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import aliases, log
-
-try:
-    from langgraph.checkpoint.base import (
-        BaseCheckpointSaver,
-        Checkpoint,
-        CheckpointTuple,
-        get_checkpoint_id,
-    )
-except ImportError as e:
-    raise missing("langgraph", e) from e
 
 Config = Any
 Tuples = list[CheckpointTuple]

@@ -9,6 +9,18 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 import msgspec
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    PutOp,
+    SearchItem,
+    SearchOp,
+    ensure_embeddings,
+    get_text_at_path,
+    tokenize_path,
+)
 
 from holdfast.adapters.framework_session import append_shared, channel_of, find, settle
 from holdfast.adapters.langgraph.namespace import (
@@ -29,7 +41,6 @@ from holdfast.adapters.langgraph.namespace import (
     touch_item,
     unit_vector,
 )
-from holdfast.adapters.requirement import missing
 from holdfast.adapters.session_pool import SessionPool
 from holdfast.model.errors import Invalid
 from holdfast.model.event import ItemAdded, SessionOpened, Trashed
@@ -37,22 +48,6 @@ from holdfast.model.ids import SESSION
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import aliases, sessions
-
-try:
-    from langgraph.store.base import (
-        BaseStore,
-        GetOp,
-        Item,
-        ListNamespacesOp,
-        PutOp,
-        SearchItem,
-        SearchOp,
-        ensure_embeddings,
-        get_text_at_path,
-        tokenize_path,
-    )
-except ImportError as e:
-    raise missing("langgraph", e) from e
 
 OPENED = SessionOpened(source="library", channel=channel_of(ADAPTER, ROOT), title="Store of LangGraph")
 EMPTIED = Trashed(reason="its last item was deleted")

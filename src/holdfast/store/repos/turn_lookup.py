@@ -112,9 +112,9 @@ def find_awaited_calls(tx: Transaction, session: Session, tail: Sequence[Entry] 
     return ()
 
 
-def find_newest(tx: Transaction, session_id: str, kind: str) -> int:
-    """The newest event of this kind; 0 if there is none."""
-    return _newest(tx, session_id, kind, "%")
+def find_newest(tx: Transaction, session_id: str, kind: str, *, after: int = 0) -> int:
+    """The newest event of this kind after `after`; 0 if there is none. Reads all events between the two."""
+    return _newest(tx, session_id, kind, "%", first=after + 1)
 
 
 def find_oldest(tx: Transaction, session_id: str, kind: str) -> int:
