@@ -15,6 +15,7 @@ from holdfast.settings import mask_password
 from holdfast.store.postgres.connection import connect, redact_url
 from tests.cli.conftest import ENVIRONMENT, Holdfast
 from tests.cli.seed import Seed
+from tests.crash.programs import wait_until
 
 STATUSES = {0, 1, 2, 3, 4, 5, 130}
 
@@ -185,7 +186,9 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(holdfast: Holdfast, 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    with (tmp_path / "never").open("wb"):  # returns once the command reads
+    with (tmp_path / "never").open("wb"):  # returns once the command opens the pipe
+        # Python notices a signal that arrives just before a blocking read only after it.
+        wait_until(lambda: "pipe_read" in Path(f"/proc/{process.pid}/wchan").read_text(), "the command reads")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
 

@@ -653,8 +653,7 @@ def test_on_a_phone_the_title_comes_first_and_the_actions_are_a_sheet(page: Page
     page.goto(f"{server.url}/ui/s/{start(server, 'on the road' + ' and on' * 900)}")
     expect(page.locator("#composer")).to_be_in_viewport()
     assert page.evaluate("scrollY") > 500, "a long session opens at its end"
-    title = page.locator("#head h1").bounding_box()
-    assert title is not None and title["y"] < 120
+    page.wait_for_function("document.querySelector('#head h1').getBoundingClientRect().y < 120")
     expect(page.get_by_role("button", name="Pin", exact=True)).to_be_hidden()
     page.get_by_role("link", name="Actions").click()
     click_action(page, "Pin")
