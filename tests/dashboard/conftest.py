@@ -5,6 +5,7 @@ thread can run no other event loop.
 """
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +81,14 @@ def open_page(context: BrowserContext, server: Server) -> Page:
     )
     page.problems = problems  # type: ignore[attr-defined] # read when the test has ended
     return page
+
+
+def wait_until(page: Page, condition: str) -> None:
+    """Wait for a JavaScript expression. Unlike `wait_for_function`, this evaluates nothing that the page's policy forbids."""
+    end = time.monotonic() + LIMIT_MS / 1000
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, f"never true: {condition}"
+        page.wait_for_timeout(50)
 
 
 def log_in(context: BrowserContext, server: Server) -> Page:

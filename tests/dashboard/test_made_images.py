@@ -50,7 +50,7 @@ def test_an_edited_image_is_shown_without_a_click(page: Page, server: Server, tm
 
     expect(picture).to_be_visible()
     expect(picture).to_have_attribute("alt", re.compile("Image made by make_image: Invert the middle"))
-    page.wait_for_function("document.querySelector('details.call .image img').naturalWidth === 1200")
+    expect(picture).to_have_js_property("naturalWidth", 1200)
     box = picture.bounding_box()
     assert box is not None
     assert box["width"] < 600  # a thumbnail
@@ -87,4 +87,4 @@ def test_an_image_too_large_for_the_log_is_shown_from_its_file(
     service.acts.append(lambda handler: handler.answer_images(sample() + bytes(6 * 1024 * 1024)))
     page.goto(f"{server.url}/ui/s/{use_tool(server, prompt='something large')}")
 
-    page.wait_for_function("document.querySelector('details.call .image img').naturalWidth === 96")
+    expect(page.locator("details.call .image img")).to_have_js_property("naturalWidth", 96)

@@ -21,7 +21,7 @@ from holdfast.store.repos.inbox import NewInboundMessage
 from holdfast.store.repos.outbox import Address, OutboundMessage
 from holdfast.store.repos.schedules import Schedule, ScheduleSlot
 from tests.api.serving import KEY, Server, ask, session
-from tests.dashboard.conftest import log_in, serving
+from tests.dashboard.conftest import log_in, serving, wait_until
 from tests.dashboard.store_writer import now, stock
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
@@ -355,13 +355,13 @@ def test_space_shows_every_session_now_and_in_the_past(page: Page, server: Serve
     assert "running a tool" in (page.locator("#space-canvas").get_attribute("aria-label") or "")
     page.locator("#scrub").evaluate("one => { one.value = 50000; one.dispatchEvent(new Event('input')) }")
     expect(page.locator("#now-button")).to_be_enabled()
-    page.wait_for_function(f"Number(document.querySelector('#space-canvas').dataset.count) < {shown}")
+    wait_until(page, f"Number(document.querySelector('#space-canvas').dataset.count) < {shown}")
     page.locator("#scrub").evaluate("one => { one.value = 0; one.dispatchEvent(new Event('input')) }")
     expect(page.locator("#space-empty")).to_contain_text("No sessions at this time")
     page.click("#now-button")
     expect(page.locator("#clock")).to_have_text("now")
     expect(page.locator("#space-empty")).to_be_hidden()
-    page.wait_for_function(f"Number(document.querySelector('#space-canvas').dataset.count) >= {shown}")
+    wait_until(page, f"Number(document.querySelector('#space-canvas').dataset.count) >= {shown}")
     page.locator("#space-canvas").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator("#tooltip")).to_be_visible()
@@ -393,7 +393,7 @@ def test_no_label_in_space_overlaps_another_group(browser: Browser, large_store:
         page = log_in(context, large_store)
         page.goto(f"{large_store.url}/ui/space")
         page.wait_for_selector("#space-canvas[data-ready]")
-        page.wait_for_function("() => window.painted.names.length > 5")
+        wait_until(page, "window.painted.names.length > 5")
         painted = page.evaluate("window.painted")
         context.close()
 

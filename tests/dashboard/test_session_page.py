@@ -15,7 +15,7 @@ from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
 from tests.api import native_client
 from tests.api.serving import SLOWLY, Server, ask, session
-from tests.dashboard.conftest import log_in, serving
+from tests.dashboard.conftest import log_in, serving, wait_until
 from tests.dashboard.store_writer import now, stock
 
 LIMIT = 30_000
@@ -498,7 +498,7 @@ def test_an_image_in_a_message_is_served_locally(page: Page, server: Server) -> 
 
     picture = page.locator(".image img")
     picture.scroll_into_view_if_needed()
-    page.wait_for_function("document.querySelector('.image img').naturalWidth === 1")
+    expect(picture).to_have_js_property("naturalWidth", 1)
 
 
 def test_a_page_continues_without_gaps_or_repeats_after_the_server_is_killed(own_page: Page, own: Server) -> None:
@@ -653,7 +653,7 @@ def test_on_a_phone_the_title_comes_first_and_the_actions_are_a_sheet(page: Page
     page.goto(f"{server.url}/ui/s/{start(server, 'on the road' + ' and on' * 900)}")
     expect(page.locator("#composer")).to_be_in_viewport()
     assert page.evaluate("scrollY") > 500, "a long session opens at its end"
-    page.wait_for_function("document.querySelector('#head h1').getBoundingClientRect().y < 120")
+    wait_until(page, "document.querySelector('#head h1').getBoundingClientRect().y < 120")
     expect(page.get_by_role("button", name="Pin", exact=True)).to_be_hidden()
     page.get_by_role("link", name="Actions").click()
     click_action(page, "Pin")

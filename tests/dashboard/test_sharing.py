@@ -132,7 +132,7 @@ def test_a_long_session_is_shared_in_pages_and_an_attack_is_text(browser: Browse
     guest = context.new_page()
     guest.goto(server.url + path)
     expect(guest.locator(".message.user").first).to_contain_text("message 0")
-    guest.wait_for_function("document.querySelector('.image img').naturalWidth === 1")
+    expect(guest.locator(".image img")).to_have_js_property("naturalWidth", 1)
     guest.evaluate(AXE)
     found = guest.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
     assert [one["id"] for one in found] == []
