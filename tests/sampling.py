@@ -15,8 +15,8 @@ assert TIER in TIERS, f"HOLDFAST_TEST_TIER is {TIER!r}; it must be one of {', '.
 SOAK = TIER == "soak"
 ROUNDS = int(os.environ.get("HOLDFAST_TEST_ROUNDS", "50")) if SOAK else 0
 """How many rounds a storm has in `make soak`; 0 in the other tiers, which use the minimum of each test."""
-EVERY_WRITE = 8
-"""`make test` kills or fails a process at every eighth write; the calls before and after are much alike."""
+EVERY_WRITE = 16
+"""`make test` kills or fails a process at every sixteenth write; the calls before and after are much alike."""
 TURNS = max(1, ROUNDS // 50)
 """Turns of the writer, which is killed at each call."""
 CUTS = max(2, ROUNDS // 10)
