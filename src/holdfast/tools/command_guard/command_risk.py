@@ -22,6 +22,7 @@ from holdfast.tools.command_guard.risk_rules import DATABASE_CLIENTS, DESTRUCTIV
 from holdfast.tools.command_guard.shell_parser import parse
 from holdfast.tools.command_guard.shell_syntax import EVERYTHING, ShellCommand, ShellWord
 from holdfast.tools.command_guard.shell_variables import DECLARES, DIRECTORIES, SETS, ShellVariables
+from holdfast.tools.command_guard.variable_risks import CHANGES_LOADED, LOADED_BY_PROGRAMS, find_variable_risk
 from holdfast.tools.command_guard.wrappers import WRAPPERS, unwrap
 from holdfast.tools.command_guard.written_files import NO_FILE_ACCESS
 from holdfast.tools.home_guard import is_protected
@@ -29,19 +30,6 @@ from holdfast.tools.sensitive_paths import why_guarded, why_run_automatically, w
 
 ACTIVATES = re.compile(r"(.*/)?bin/activate(\.fish|\.csh)?")
 EXECUTES = re.compile(r"-(exec|ok)(dir)?|-[xX]|--exec(-batch)?")
-RUN_BY_PROGRAMS = re.compile(
-    r"(GIT_)?(SEQUENCE_)?(EDITOR|PAGER)|VISUAL|MANPAGER|BROWSER|GIT_SSH(_COMMAND)?|GIT_ASKPASS|SSH_ASKPASS|"
-    r"GIT_EXTERNAL_DIFF|GIT_PROXY_COMMAND|LESSOPEN|LESSCLOSE|PROMPT_COMMAND|SUDO_ASKPASS|MAKEFLAGS|SHELL|"
-    r"(CARGO_BUILD_)?RUSTC(_WORKSPACE)?_WRAPPER|CARGO_TARGET_.*_(RUNNER|LINKER)|RSYNC_RSH|CVS_RSH"
-)
-LOADED_BY_PROGRAMS = re.compile(
-    r"BASH_ENV|LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|PERL5OPT|RUBYOPT|NODE_OPTIONS|PYTHONSTARTUP|PS4|"
-    r"GIT_CONFIG(_.*)?|DYLD_.*|BASHOPTS|SHELLOPTS|GCONV_PATH|BASH_FUNC_.*|ENV|TAR_OPTIONS|ZIPOPT|GNUMAKEFLAGS|"
-    r"MAKEFILES|RIPGREP_CONFIG_PATH|GIT_EXEC_PATH|GIT_TEMPLATE_DIR|BASH_(CMDS|ALIASES)(\[.*)?"
-)
-HARMLESS_RUN = frozenset(
-    {"", "cat", "less", "more", "true", ":", "vi", "vim", "nano", "emacs", "/bin/bash", "/bin/sh", "bash", "sh", "head"}
-)
 COMMAND_IN_INDEX = re.compile(r"\w\[.*(\$\(|`)", re.DOTALL)
 """Arithmetic and variable tests run a command substitution in an array index, even if it is quoted."""
 MAX_LENGTH = 50_000
@@ -201,11 +189,8 @@ class _CommandChecker:
 
     def _in_assignment(self, word: ShellWord) -> Iterator[Finding]:
         name, is_assignment, value = word.text.partition("=")
-        name = name.removesuffix("+")
-        if is_assignment and LOADED_BY_PROGRAMS.fullmatch(name):
-            yield Finding("changes what programs load when they start", _short(word.text))
-        elif is_assignment and RUN_BY_PROGRAMS.fullmatch(name) and value not in HARMLESS_RUN:
-            yield Finding("sets a program that other programs run", _short(word.text))
+        if is_assignment and (reason := find_variable_risk(name.removesuffix("+"), value)):
+            yield Finding(reason, _short(word.text))
 
     def _in_program(
         self, words: list[ShellWord], command: ShellCommand, depth: int, *, reads_words_from_input: bool = False
@@ -267,7 +252,7 @@ class _CommandChecker:
         elif name in DECLARES:
             yield from self._in_assignments([word for word in words[1:] if "=" in word.text])
         if name in (DECLARES | SETS) - {"unset"} and any(LOADED_BY_PROGRAMS.fullmatch(text) for text in arguments):
-            yield Finding("changes what programs load when they start", part)
+            yield Finding(CHANGES_LOADED, part)
 
     def _in_wrapped(
         self, name: str, words: list[ShellWord], command: ShellCommand, depth: int, *, reads_words_from_input: bool
@@ -370,8 +355,8 @@ def _is_hidden(word: ShellWord, variables: ShellVariables) -> bool:
 def _opens_computed_files(command: ShellCommand) -> bool:
     """Whether a program may open files that a substitution names."""
     words = _from_program(command.words)
-    may_open_files = bool(words) and posixpath.basename(words[0].text) in NO_FILE_ACCESS
-    return not may_open_files and any("$()" in word.text for word in (*words, *(word for _, word in command.targets)))
+    opens_none = bool(words) and posixpath.basename(words[0].text) in NO_FILE_ACCESS
+    return not opens_none and any("$()" in word.text for word in (*words, *(word for _, word in command.targets)))
 
 
 def _may_be_option(word: ShellWord) -> bool:
