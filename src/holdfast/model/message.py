@@ -102,6 +102,22 @@ def typed_text(parts: tuple[Part, ...]) -> str:
     return text_of(tuple(part for number, part in enumerate(parts) if not (number and is_attached(part))))
 
 
+def text_bytes(parts: Iterable[Part]) -> int:
+    """The approximate bytes of a message's texts, including embedded images."""
+    total = 0
+    for part in parts:
+        match part:
+            case Text() | Reasoning():
+                total += len(part.text)
+            case Image() | File():
+                total += len(part.url)
+            case ToolCall():
+                total += len(part.arguments)
+            case ToolResult():
+                total += text_bytes(part.parts)
+    return total
+
+
 class MessageSnapshot(Sequence[Message]):
     """The first messages of a list, not copied. Its owner only appends to the list, and replaces it for any other change."""
 

@@ -27,7 +27,8 @@ from holdfast.engine.compaction.summarize import (
 )
 from holdfast.engine.context import budget
 from holdfast.engine.context.budget import NO_GAIN
-from holdfast.engine.context.context import Context, LoggedCompaction
+from holdfast.engine.context.context import Context
+from holdfast.engine.context.logged_compaction import LoggedCompaction
 from holdfast.engine.context.tokens import estimate_messages
 from holdfast.engine.context.trimming import MECHANICAL
 from holdfast.model.event import Compacted, CompactionFailed, Usage

@@ -14,7 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.engine.context.context import CompactionAttempt, Context, LoggedCompaction
+from holdfast.engine.context.context import Context
+from holdfast.engine.context.logged_compaction import CompactionAttempt, LoggedCompaction
 from holdfast.engine.context.tokens import TokenEstimate, estimate_message
 from holdfast.model.entry import Entry
 

@@ -10,30 +10,25 @@ The size is what the provider counted for the last reply, plus an estimate of wh
 the size computed for it replaces the count.
 """
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from holdfast.engine.context.system_notes import PendingNotes
+from holdfast.engine.context.logged_compaction import CompactionAttempt, LoggedCompaction
+from holdfast.engine.context.pins import Pins
+from holdfast.engine.context.plan_history import PlanHistory
+from holdfast.engine.context.removed_content import REMOVED, refusal_notice, remove_content
+from holdfast.engine.context.system_notes import NOTE_EVENTS, PendingNotes
 from holdfast.engine.context.tokens import TokenCounter, TokenEstimate
-from holdfast.engine.context.trimming import DroppedMessages, replaced_upto
+from holdfast.engine.context.trimming import MESSAGE_BYTES, DroppedMessages, count_bytes, replaced_upto
 from holdfast.engine.context.view import build_view, find_index, index_after
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
-    ChildEnded,
     Compacted,
     CompactionFailed,
     CompactionUndone,
-    ContainerLost,
-    ContainerRemoved,
-    ContainerRestarted,
     Event,
-    FilesRestored,
-    Forked,
-    GoalChecked,
-    GoalEnded,
     GoalSet,
     InputRefused,
     InstructionPart,
@@ -41,14 +36,9 @@ from holdfast.model.event import (
     MessagePinned,
     MessageRemoved,
     MessageUnpinned,
-    ModeChanged,
     ModelChanged,
     ModelSaid,
     PlanChanged,
-    ProcessEnded,
-    ProcessesReceived,
-    ProcessExpired,
-    Renewed,
     Rewound,
     SessionOpened,
     SystemChanged,
@@ -57,18 +47,7 @@ from holdfast.model.event import (
     UserSaid,
 )
 from holdfast.model.goal import MOVING, OPEN, GoalState, next_state
-from holdfast.model.message import (
-    File,
-    Image,
-    Message,
-    MessageSnapshot,
-    Outcome,
-    Part,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-)
+from holdfast.model.message import Message, MessageSnapshot, Outcome, ToolCall, text_bytes
 from holdfast.model.plan import PlanItem
 from holdfast.model.provider import RequestCache
 from holdfast.model.session import as_message
@@ -93,45 +72,7 @@ STATE_EVENTS = {
 """Events without a message that still change the view or its known size."""
 EVENTS_WITH_REFERENCES = {Compacted, CompactionUndone, Rewound, MessagePinned, InputRefused, MessageRemoved}
 """Events that can make the view show messages that it did not show before."""
-REFUSED = "The model's provider refused the content of this result, and it was removed{}"
-REMOVED = "The content of this result was removed from the conversation."
-MESSAGE_BYTES = 450
-"""Memory of a message besides its text, measured with messages of 100 to 300 characters."""
 CALL_ID_BYTES = 100
-NOTE_EVENTS = {
-    *(ModelSaid, ToolEnded, Rewound, ProcessEnded, ProcessExpired, ProcessesReceived, Renewed),
-    *(ContainerRestarted, ContainerLost, ContainerRemoved, ChildEnded),
-    *(SessionOpened, Forked, Compacted, ModeChanged, FilesRestored),
-    *(GoalSet, GoalChecked, GoalEnded),
-}
-"""Events that produce a note or for which a pending note waits."""
-
-
-class CompactionAttempt(msgspec.Struct, frozen=True):
-    """The latest compaction attempt. Without a code it succeeded; `tokens` is the size after it."""
-
-    turn_id: str
-    tokens: int
-    code: str = ""
-    reason: str = ""
-    refused_tokens: int = 0
-    count: int = 1
-    """The number of the attempt within its turn."""
-
-
-class LoggedCompaction(msgspec.Struct, frozen=True):
-    """A compaction with its position in the log."""
-
-    seq: int
-    at: int
-    event: Compacted
-
-
-class PlanVersion(msgspec.Struct, frozen=True):
-    """The session's plan from an event on."""
-
-    seq: int
-    items: tuple[PlanItem, ...]
 
 
 class Context:
@@ -141,12 +82,11 @@ class Context:
         self._messages: list[Message] = []
         self._view: list[Message] = []
         self._compactions: list[LoggedCompaction] = []
-        self._plans: list[PlanVersion] = []
+        self._plans = PlanHistory()
         self._notes = PendingNotes()
         self._user_seqs: list[int] = []
         """The numbers of messages written by the user; other messages in that role are notes."""
-        self._pinned_at: dict[int, int] = {}
-        self._unpinned_at: dict[int, int] = {}
+        self._pins = Pins()
         self._counter = TokenCounter()
         self._message_bytes = 0
         self._dropped = DroppedMessages()
@@ -208,7 +148,7 @@ class Context:
 
     def plan_at(self, seq: int) -> tuple[PlanItem, ...]:
         """The session's plan after the event, which is not before the last message that was dropped."""
-        return next((version.items for version in reversed(self._plans) if version.seq <= seq), ())
+        return self._plans.at(seq)
 
     @property
     def goal(self) -> str:
@@ -223,7 +163,7 @@ class Context:
     @property
     def pins(self) -> set[int]:
         """The numbers of pinned messages."""
-        return {seq for seq, at in self._pinned_at.items() if at > self._unpinned_at.get(seq, 0)}
+        return self._pins.current
 
     def add(self, entry: Entry) -> None:
         """Apply one more event."""
@@ -267,8 +207,8 @@ class Context:
             case InstructionsLoaded():
                 self.instructions[event.part] = event
             case InputRefused():
-                is_quoted = any(_quotes(event.reason, one) for one in self._messages if one.seq in event.seqs)
-                self._remove(set(event.seqs), REFUSED.format("." if is_quoted else f": {event.reason}"), "failed")
+                refused = (message for message in self._messages if message.seq in event.seqs)
+                self._remove(set(event.seqs), refusal_notice(event.reason, refused), "failed")
             case MessageRemoved():
                 self._remove({event.seq}, REMOVED)
             case Compacted():
@@ -289,12 +229,12 @@ class Context:
             case Rewound():
                 self._rewind(event.to_seq)
             case PlanChanged():
-                self._plans.append(PlanVersion(entry.seq, event.items))
+                self._plans.add(entry.seq, event.items)
             case MessagePinned():
-                self._pinned_at[event.seq] = entry.seq
+                self._pins.pin(event.seq, entry.seq)
                 self._rebuild_view_if_compacted()
             case MessageUnpinned():
-                self._unpinned_at[event.seq] = entry.seq
+                self._pins.unpin(event.seq, entry.seq)
                 self._rebuild_view_if_compacted()
             case ModelChanged():
                 self._counter.forget_counts()
@@ -323,7 +263,7 @@ class Context:
         """Drop the messages after the event, and every compaction that covers one of them."""
         del self._messages[index_after(self._messages, to_seq) :]
         del self._user_seqs[bisect_right(self._user_seqs, to_seq) :]
-        self._plans = [version for version in self._plans if version.seq <= to_seq]
+        self._plans.rewind(to_seq)
         self._undo(lambda logged: logged.event.upto_seq > to_seq)
         known = self._counter.known
         self._rebuild_view()
@@ -331,11 +271,7 @@ class Context:
 
     def _remove(self, gone: set[int], notice: str, outcome: Outcome | None = None) -> None:
         """Remove these messages, except for calls, and replace the results by the notice. The counts before them stay valid."""
-        self._messages = [
-            left
-            for message in self._messages
-            if (left := _without_content(message, notice, outcome) if message.seq in gone else message) is not None
-        ]
+        self._messages = remove_content(self._messages, gone, notice, outcome)
         self._user_seqs = [seq for seq in self._user_seqs if seq not in gone]
         known = self._counter.known
         self._rebuild_view()
@@ -369,8 +305,7 @@ class Context:
         if not self._compactions:
             return set()
         top = self._compactions[-1]
-        kept = {seq for seq in top.event.pinned if self._unpinned_at.get(seq, 0) < top.seq}
-        return kept | {seq for seq in self.pins if self._pinned_at[seq] > top.seq}
+        return self._pins.shown_after(top.event, top.seq)
 
     @property
     def needed_from(self) -> int:
@@ -382,8 +317,7 @@ class Context:
         upto = self._replaced_upto()
         if upto > self._dropped.upto and not self.is_incomplete:
             self._messages = self._dropped.drop(self._messages, upto, self._needed())
-            older = [version for version in self._plans if version.seq <= upto]
-            self._plans = [*older[-1:], *self._plans[len(older) :]]
+            self._plans.trim(upto)
             self._message_bytes = count_bytes(self._messages)
 
     def unload(self) -> None:
@@ -439,42 +373,6 @@ class Context:
         """The messages in view for the next reply of a turn: without a reply of the turn that was cut off."""
         index = _find_cut_off(self._view, turn_id)
         return MessageSnapshot(self._view if index is None else self._view[:index] + self._view[index + 1 :])
-
-
-def count_bytes(messages: Iterable[Message]) -> int:
-    """The approximate memory of the messages."""
-    return sum(MESSAGE_BYTES + text_bytes(message.parts) for message in messages)
-
-
-def text_bytes(parts: Iterable[Part]) -> int:
-    """The approximate bytes of a message's texts, including embedded images."""
-    total = 0
-    for part in parts:
-        match part:
-            case Text() | Reasoning():
-                total += len(part.text)
-            case Image() | File():
-                total += len(part.url)
-            case ToolCall():
-                total += len(part.arguments)
-            case ToolResult():
-                total += text_bytes(part.parts)
-    return total
-
-
-def _without_content(message: Message, notice: str, outcome: Outcome | None) -> Message | None:
-    """What must stay of a removed message: each call, and its result with a notice in place of the content."""
-    parts = tuple(
-        ToolResult(part.call_id, (Text(notice),), outcome or part.outcome) if isinstance(part, ToolResult) else part
-        for part in message.parts
-        if isinstance(part, ToolResult | ToolCall)
-    )
-    return msgspec.structs.replace(message, parts=parts) if parts else None
-
-
-def _quotes(reason: str, message: Message) -> bool:
-    """Whether a reason may contain refused content: it must not return to the context. A shared word is enough."""
-    return any(word in message.text for word in re.findall(r"\w{4,}", reason))
 
 
 def _find_cut_off(messages: Sequence[Message], turn_id: str) -> int | None:

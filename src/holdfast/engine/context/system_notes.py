@@ -38,6 +38,13 @@ from holdfast.model.sanitize import one_line
 NOTE_PREFIX = "Note from the system, not from the user"
 BY_THE_AGENT = "ended by the agent"
 """The prefix of the end reason if the model itself ended the process: no note is needed."""
+NOTE_EVENTS = {
+    *(ModelSaid, ToolEnded, Rewound, ProcessEnded, ProcessExpired, ProcessesReceived, Renewed),
+    *(ContainerRestarted, ContainerLost, ContainerRemoved, ChildEnded),
+    *(SessionOpened, Forked, Compacted, ModeChanged, FilesRestored),
+    *(GoalSet, GoalChecked, GoalEnded),
+}
+"""Events that produce a note or for which a pending note waits."""
 
 
 def note_of(entry: Entry) -> str | None:

@@ -1,11 +1,13 @@
 """Which messages memory may drop: those that a model's summary has replaced, unless they may be shown again."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.engine.context.view import find_index, index_after, with_exchanges
 from holdfast.model.event import Compacted
-from holdfast.model.message import Message
+from holdfast.model.message import Message, text_bytes
 
+MESSAGE_BYTES = 450
+"""Memory of a message besides its text, measured with messages of 100 to 300 characters."""
 MECHANICAL = ("digest", "thinned")
 """Compactions that no model wrote: the next summary is made from the messages that they replaced."""
 
@@ -35,3 +37,8 @@ def replaced_upto(compactions: Sequence[Compacted]) -> int:
     """The event up to which a summary of a model has replaced the messages; 0 if there is none."""
     written = next((one for one in reversed(compactions) if one.how not in MECHANICAL), None)
     return 0 if written is None else min(written.upto_seq, compactions[-1].upto_seq)
+
+
+def count_bytes(messages: Iterable[Message]) -> int:
+    """The approximate memory of the messages."""
+    return sum(MESSAGE_BYTES + text_bytes(message.parts) for message in messages)
