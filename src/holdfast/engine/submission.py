@@ -12,13 +12,8 @@ import msgspec
 
 from holdfast.engine.admission import retried_request
 from holdfast.engine.admission.admit import Admission, UserInput, admit
-from holdfast.engine.admission.client_request import (
-    AdmittedRequest,
-    ClientRequest,
-    LogNotVerified,
-    PossibleRetry,
-    admit_request,
-)
+from holdfast.engine.admission.admit_request import admit_request
+from holdfast.engine.admission.client_request import AdmittedRequest, ClientRequest, LogNotVerified, PossibleRetry
 from holdfast.engine.admission.prepare import prepare
 from holdfast.engine.admission.prepared_request import NotPrepared
 from holdfast.engine.admission.retried_request import AnsweredTurns

@@ -1,6 +1,6 @@
 """Messages of users, models and tools, as parts, and sequences of them that can be long."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Literal, overload
 

@@ -1,4 +1,4 @@
-"""Admission of a client's request: the rules of `engine.admission.client_request`, on a real store."""
+"""Admission of a client's request: the rules of `engine.admission.admit_request`, on a real store."""
 
 import asyncio
 from pathlib import Path

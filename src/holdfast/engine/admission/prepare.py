@@ -8,9 +8,10 @@ repeats the work if something has changed.
 import msgspec
 
 from holdfast.engine.admission import failed_request, history_match
-from holdfast.engine.admission.client_request import ClientRequest, ContinueFrom, find_revision, is_newest, named
+from holdfast.engine.admission.client_request import ClientRequest, ContinueFrom
 from holdfast.engine.admission.history_match import HistoryEdited, HistoryExtended
 from holdfast.engine.admission.prepared_request import PreparedRequest
+from holdfast.engine.admission.target_session import find_named, find_revision, is_newest
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import client_history, idempotency, session_forks, sessions, turn_lookup
@@ -31,7 +32,7 @@ def _prepared(tx: Transaction, arrival: ClientRequest) -> PreparedRequest:
         return _after_turn(tx, prepared, arrival.after)
     if arrival.auxiliary == "yes":
         return prepared
-    session = named(tx, arrival)
+    session = find_named(tx, arrival)
     found: HistoryExtended | HistoryEdited | None = None
     if session is not None:
         end = client_history.read_current(tx, session)
