@@ -12,12 +12,10 @@ from typing import Any
 
 from holdfast.engine import outbound
 from holdfast.engine.admission.admit import Admission
-from holdfast.engine.context.context import Context
-from holdfast.engine.liveness import lease_transactions
+from holdfast.engine.liveness import lease_transactions, take_lease
 from holdfast.engine.liveness.dead_workers import DeadWorkers
 from holdfast.engine.liveness.lease_release import LeaseRelease
 from holdfast.engine.liveness.take_over import Adopt, take_over
-from holdfast.engine.notifications import TopicListener
 from holdfast.engine.services import EngineServices
 from holdfast.engine.streaming.bus import TurnBroke
 from holdfast.engine.turn import recovery
@@ -35,20 +33,10 @@ from holdfast.engine.turn.loop import TurnSettings, closing, run_turns
 from holdfast.engine.turn.manual_compaction import Do, ManualCommit
 from holdfast.engine.turn.model_call import restart_reply
 from holdfast.engine.turn.recovery import Policy
-from holdfast.engine.turn.session_cache import (
-    MAX_SESSIONS,
-    SessionCache,
-    activate,
-    build_context,
-    complete_context,
-    load,
-    load_log,
-)
-from holdfast.engine.turn.session_reader import CachedSession
-from holdfast.model.errors import Busy, HoldfastError, Unavailable
+from holdfast.engine.turn.session_cache import MAX_SESSIONS, SessionCache, build_context, load_log
+from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.event import Event
 from holdfast.model.session import Session
-from holdfast.store.repos import leases
 from holdfast.store.repos.leases import Lease
 from holdfast.tasks import Tasks, stop
 
@@ -58,8 +46,6 @@ Prepare = Callable[[Session, Event], TurnSettings]
 
 OWNED = ("chat", "run", "library", "cron", "batch")
 """Sources whose sessions a worker has open. If that worker is gone, the one that finishes its turn ends the session."""
-RETRY_SECONDS = 2.0
-"""How often to check whether the holder of a session has died, which causes no notification."""
 
 
 class Scheduler:
@@ -190,12 +176,12 @@ class Scheduler:
     async def _hold(
         self, session_id: str, do: Do, done: "asyncio.Future[ManualCommit]", before: "asyncio.Task[None] | None"
     ) -> None:
-        lease = await self._take_idle(session_id)
+        lease = await take_lease.take_idle(self._services, self._dead_workers, session_id)
         active: ActiveSession | None = None
         try:
             if before is not None:
                 await asyncio.wait({before})  # it has released the session and is about to end
-            active = await self._load(lease, None)
+            active = await self.sessions.load(lease)
             self.sessions.active[active.id] = active
             active.last = self._last
             commit = await do(active, self._settings_of(active))
@@ -211,19 +197,6 @@ class Scheduler:
             await self._returns.release(lease, active)
             if not done.done() and not self._leaving:
                 self.wake(session_id, patient=False)
-
-    async def _take_idle(self, session_id: str) -> Lease:
-        """Take the lease of a session without an open turn. Raises Busy."""
-        try:
-            return await self._services.database.write(
-                lease_transactions.take_idle, session_id, self._services.worker_id
-            )
-        except Busy:
-            if await self._dead_workers.mark_holder(session_id) is None:
-                raise
-            return await self._services.database.write(
-                lease_transactions.take_idle, session_id, self._services.worker_id
-            )
 
     async def drain(self, seconds: float, *, handing_over: bool = False) -> None:
         """Accept no work; give the current steps some time to finish, then leave their turns to the next worker.
@@ -308,7 +281,9 @@ class Scheduler:
         try:
             if before is not None:
                 await asyncio.wait({before})
-            lease = lease or await self._take(session_id, patient=patient)
+            lease = lease or await take_lease.take_for_work(
+                self._services, self._dead_workers, session_id, self._accepts_work, patient=patient
+            )
             if lease is not None:
                 await self._play(lease, began, policy)
                 self._stuck.discard(session_id)
@@ -325,21 +300,6 @@ class Scheduler:
             # Watchers were not told what other workers wrote while this task waited.
             self._services.bus.wake(session_id)
 
-    async def _take(self, session_id: str, *, patient: bool) -> Lease | None:
-        """Take the lease once it is free; None if by then there is nothing to do, or another worker does it."""
-        with TopicListener(self._services.database, session_id) as listener:
-            while self._accepts_work and await self._services.database.read(lease_transactions.has_work, session_id):
-                try:
-                    return await self._services.database.write(leases.take, session_id, self._services.worker_id)
-                except Busy:
-                    if await self._dead_workers.mark_holder(session_id) is not None:
-                        continue
-                    if not patient:
-                        return None
-                    await listener.wait(RETRY_SECONDS)
-            return None
-
-    @property
     def _accepts_work(self) -> bool:
         return not self._leaving and self._cut_off is None
 
@@ -352,7 +312,7 @@ class Scheduler:
             while active is None or not (active.released or active.pause.is_set()):
                 active = None
                 try:
-                    active = await self._load(lease, began, tries)
+                    active = await self.sessions.load(lease, began, may_recover=not tries.played)
                     await self._play_turns(active, tries, policy)
                     break
                 except PASSED_ON:
@@ -380,22 +340,6 @@ class Scheduler:
         await active.end_turn(closing(active, "failed", describe(error), code_of(error)))
         tries.played.update(filter(None, [active.turn.id]))
         return active
-
-    async def _load(self, lease: Lease, began: Admission | None, tries: TurnAttempts | None = None) -> ActiveSession:
-        """Load the session. Only what is not cached is read from the store."""
-        cached = self.sessions.take(lease.session_id)
-        if cached is None and began is None and tries is not None and not tries.played:
-            # The recovery of a dead worker's turn is recorded before any work that may have killed that worker.
-            return await load_log(self._services, lease)
-        is_new = cached is None and began is not None and began.entries[0].seq == 1
-        if cached is None:
-            cached = CachedSession(Context(), []) if is_new else await self.sessions.read(lease.session_id)
-        if began is not None and began.entries[0].seq == cached.seen + 1:
-            active = activate(self._services, lease, began.session, cached, began.entries)
-            if active.context.is_incomplete:
-                await complete_context(active)
-            return active
-        return await load(self._services, lease, cached)
 
     async def _play_turns(self, active: ActiveSession, tries: TurnAttempts, policy: Policy | None) -> None:
         self.sessions.active[active.id] = active

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine import scheduler
+from holdfast.engine.liveness import take_lease
 from holdfast.engine.streaming.bus import LiveText
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, KeyReused
@@ -118,7 +118,7 @@ async def test_a_worker_that_waits_for_a_session_tries_once_per_retry_period(
         tries += worker_id == other.worker_id
         return take(tx, session_id, worker_id)
 
-    monkeypatch.setattr(scheduler, "RETRY_SECONDS", period)
+    monkeypatch.setattr(take_lease, "RETRY_SECONDS", period)
     monkeypatch.setattr(leases, "take", counted)
     stages.append(stage := await set_up(tmp_path, SLEEP, ScriptStep(say="One.")))
     stages.append(other := await set_up(tmp_path, SLEEP, ScriptStep(say="One."), database=stage.database))

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from weakref import WeakValueDictionary
 
+from holdfast.engine.admission.admit import Admission
 from holdfast.engine.context.context import Context
 from holdfast.engine.services import EngineServices
 from holdfast.engine.streaming.bus import LiveText
@@ -120,16 +121,31 @@ class SessionCache:
         while self._outlines.pop_oldest(MAX_OUTLINES, MAX_OUTLINE_BYTES) is not None:
             pass
 
-    def take(self, session_id: str) -> CachedSession | None:
-        """Remove a session from the cache and return it: the caller goes on adding to it."""
-        return self._cached.pop(session_id)
-
     async def read(self, session_id: str) -> CachedSession:
         """Read a session that is not cached: what is in view if there is an outline of it, else the whole log."""
         outline = self._outlines.pop(session_id)
         if outline is None:
             return await read_session(self._services.database, session_id)
         return await restore(self._services.database, session_id, outline)
+
+    async def load(self, lease: Lease, began: Admission | None = None, *, may_recover: bool = False) -> ActiveSession:
+        """Load the session. Only what is not cached is read from the store.
+
+        `began` is the admission of a turn that has just begun. With `may_recover` the open turn may be that of a dead worker.
+        """
+        cached = self._cached.pop(lease.session_id)  # the caller goes on adding to it
+        if cached is None and began is None and may_recover:
+            # The recovery of a dead worker's turn is recorded before any work that may have killed that worker.
+            return await load_log(self._services, lease)
+        is_new = cached is None and began is not None and began.entries[0].seq == 1
+        if cached is None:
+            cached = CachedSession(Context(), []) if is_new else await self.read(lease.session_id)
+        if began is not None and began.entries[0].seq == cached.seen + 1:
+            active = activate(self._services, lease, began.session, cached, began.entries)
+            if active.context.is_incomplete:
+                await complete_context(active)
+            return active
+        return await load(self._services, lease, cached)
 
 
 async def build_context(active: ActiveSession) -> None:
