@@ -20,6 +20,7 @@ from holdfast.engine.services import EngineServices
 from holdfast.engine.streaming.bus import TurnBroke
 from holdfast.engine.turn import recovery
 from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.engine.turn.between_turns import ActionBetweenTurns, CommitBetweenTurns
 from holdfast.engine.turn.failures import (
     PASSED_ON,
     StuckSessions,
@@ -30,7 +31,6 @@ from holdfast.engine.turn.failures import (
     pause_after,
 )
 from holdfast.engine.turn.loop import TurnSettings, closing, run_turns
-from holdfast.engine.turn.manual_compaction import Do, ManualCommit
 from holdfast.engine.turn.model_call import restart_reply
 from holdfast.engine.turn.recovery import Policy
 from holdfast.engine.turn.session_cache import MAX_SESSIONS, SessionCache, build_context, load_log
@@ -156,14 +156,14 @@ class Scheduler:
         """Begin no turn after this one: queued input is left for another worker."""
         self._last.add(turn_id)
 
-    async def run_between_turns(self, session_id: str, do: Do) -> ManualCommit:
+    async def run_between_turns(self, session_id: str, do: ActionBetweenTurns) -> CommitBetweenTurns:
         """Run an action in a session while no turn is open; returns what was committed.
 
         Input that arrives meanwhile is queued and gets its turn afterwards. Raises Busy if another worker holds the session
         or a turn is open, and whatever the action raises: then nothing was done. Cancelling it stops the action.
         """
         self.check_accepts_work()
-        done: asyncio.Future[ManualCommit] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[CommitBetweenTurns] = asyncio.get_running_loop().create_future()
         task = self._start(session_id, self._hold(session_id, do, done, self._tasks.get(session_id)))
         either: list[asyncio.Future[Any]] = [task, done]
         try:
@@ -174,7 +174,11 @@ class Scheduler:
         return done.result() if done.done() else _raised(task)
 
     async def _hold(
-        self, session_id: str, do: Do, done: "asyncio.Future[ManualCommit]", before: "asyncio.Task[None] | None"
+        self,
+        session_id: str,
+        do: ActionBetweenTurns,
+        done: "asyncio.Future[CommitBetweenTurns]",
+        before: "asyncio.Task[None] | None",
     ) -> None:
         lease = await take_lease.take_idle(self._services, self._dead_workers, session_id)
         active: ActiveSession | None = None
@@ -383,7 +387,7 @@ class Scheduler:
         return wanted or ours or recovery.POLICY[active.session.summary.source]
 
 
-def _raised(task: "asyncio.Task[None]") -> ManualCommit:
+def _raised(task: "asyncio.Task[None]") -> CommitBetweenTurns:
     """Raise what kept the task from completing its action."""
     if task.cancelled():  # not by the caller, which would not be here then
         raise Unavailable("this worker is shutting down; finished work is kept and can be continued")

@@ -60,6 +60,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         """The started calls that work in the worker's own process."""
         return self.started - self.delegated
 
+    @property
+    def only_delegates(self) -> bool:
+        """Whether calls have started, and all of them only wait for child sessions: then no recovery is being prepared either."""
+        return bool(self.started) and not self.acting
+
     def checkpoint(self, call_id: str) -> str:
         """How the call can be continued; empty if it cannot."""
         return dict(self.checkpoints).get(call_id, "")

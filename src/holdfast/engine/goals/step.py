@@ -13,8 +13,8 @@ from holdfast.engine.goals.decide import GoalStep, decide
 from holdfast.engine.goals.notice import send_notice
 from holdfast.engine.notifications import TopicListener
 from holdfast.engine.turn.active_session import ActiveSession
+from holdfast.engine.turn.between_turns import CommitBetweenTurns
 from holdfast.engine.turn.loop import FIRST_READ_SECONDS, TurnSettings
-from holdfast.engine.turn.manual_compaction import ManualCommit
 from holdfast.model.errors import Conflict, Unavailable
 from holdfast.model.event import UserSaid
 from holdfast.model.goal import Goal
@@ -26,10 +26,10 @@ from holdfast.store.spending import budget, usage
 from holdfast.tasks import LateHelper
 
 T = TypeVar("T")
-NOTHING = ManualCommit([])
+NOTHING = CommitBetweenTurns([])
 
 
-async def check_and_continue(active: ActiveSession, settings: TurnSettings) -> ManualCommit:
+async def check_and_continue(active: ActiveSession, settings: TurnSettings) -> CommitBetweenTurns:
     """Check the goal of a session without an open turn. Commits nothing if there is nothing to check, or input comes first."""
     database, clock = active.services.database, active.services.clock
     goal = await database.read(goals.get, active.id)
@@ -52,7 +52,7 @@ def get_cost(tx: Transaction, session_id: str) -> int:
     return budget.get_tree_cost(tx, session_id).spent
 
 
-def _commit(active: ActiveSession, goal: Goal, step: GoalStep) -> ManualCommit:
+def _commit(active: ActiveSession, goal: Goal, step: GoalStep) -> CommitBetweenTurns:
     session_id, at = active.id, active.services.clock.now()
 
     def require_unchanged(tx: Transaction) -> None:
@@ -66,7 +66,7 @@ def _commit(active: ActiveSession, goal: Goal, step: GoalStep) -> ManualCommit:
             send_notice(tx, session_id, changed, at=at)
 
     if not step.continues:
-        return ManualCommit([step.checked, *step.then], (notify,), check=require_unchanged)
+        return CommitBetweenTurns([step.checked, *step.then], (notify,), check=require_unchanged)
     turn_id = active.services.ids.make(TURN)
 
     def keep_addresses(tx: Transaction) -> None:
@@ -74,7 +74,7 @@ def _commit(active: ActiveSession, goal: Goal, step: GoalStep) -> ManualCommit:
             outbox.copy_reply_addresses(tx, session_id, goal.turn_id, turn_id)
 
     following = Input(turn_id, "queue", UserSaid(turn_id=turn_id, parts=()), before=(step.checked,))
-    return ManualCommit([], (keep_addresses,), then=following, check=require_unchanged)
+    return CommitBetweenTurns([], (keep_addresses,), then=following, check=require_unchanged)
 
 
 async def _unless_input(active: ActiveSession, goal: Goal, work: Coroutine[Any, Any, T]) -> T | None:

@@ -12,8 +12,8 @@ from holdfast.engine.goals.notice import send_notice
 from holdfast.engine.goals.step import check_and_continue
 from holdfast.engine.notifications import TopicListener
 from holdfast.engine.services import EngineServices
+from holdfast.engine.turn.between_turns import ActionBetweenTurns, CommitBetweenTurns
 from holdfast.engine.turn.failures import describe, pause_after
-from holdfast.engine.turn.manual_compaction import Do, ManualCommit
 from holdfast.model.errors import Busy, Conflict, HoldfastError, Unavailable
 from holdfast.model.goal import OPEN
 from holdfast.model.times import SECOND
@@ -25,7 +25,7 @@ from holdfast.tasks import Tasks
 logger = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0
 """How often goals are looked for while there are any: the death of another worker causes no notification."""
-RunBetweenTurns = Callable[[str, Do], Awaitable[ManualCommit]]
+RunBetweenTurns = Callable[[str, ActionBetweenTurns], Awaitable[CommitBetweenTurns]]
 
 
 class GoalWatch:

@@ -3,42 +3,27 @@
 import asyncio
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial, reduce
+from functools import reduce
 
 import msgspec
 
 from holdfast.engine import outbound
 from holdfast.engine.admission.turn_start import begin, reopening
-from holdfast.engine.compaction.compact import SessionToCompact
-from holdfast.engine.compaction.summarize import ChunkStore
 from holdfast.engine.context.context import Context
 from holdfast.engine.notifications import TopicListener
 from holdfast.engine.services import EngineServices
-from holdfast.engine.spending.meter import Meter
 from holdfast.engine.streaming.bus import LiveText, StreamItem
+from holdfast.engine.turn.isolation import begins_work, wait_until_alone
 from holdfast.engine.turn.request import RequestFrame
 from holdfast.model.entry import Entry
-from holdfast.model.event import Ended, Event, ModelSaid, ToolStarted, TurnEnded
+from holdfast.model.event import Ended, Event, ModelSaid, TurnEnded
 from holdfast.model.session import Session
-from holdfast.model.turn import DELEGATING, Turn, fold_turn
+from holdfast.model.turn import Turn, fold_turn
 from holdfast.store.database import Transaction
-from holdfast.store.repos import (
-    activity,
-    approvals,
-    client_history,
-    input_queue,
-    leases,
-    log,
-    summary_chunks,
-    turn_lookup,
-)
+from holdfast.store.repos import activity, approvals, client_history, input_queue, leases, log, turn_lookup
 from holdfast.store.repos.input_queue import Input
 from holdfast.store.repos.leases import Lease
-from holdfast.store.repos.summary_chunks import SummaryChunk
 from holdfast.tasks import run_to_completion
-
-ISOLATION_SECONDS = 0.5
-"""How often an isolated replay checks whether another one still runs a tool."""
 
 
 class ActiveSession(msgspec.Struct, eq=False):
@@ -117,8 +102,8 @@ class ActiveSession(msgspec.Struct, eq=False):
         `check` gets the session within the transaction; if it raises, nothing is written. Raises LeaseLost or NotSaved; then
         nothing was written or published. A cancellation takes effect only after the write has completed.
         """
-        if self._must_wait(events):
-            await self._isolate()
+        if self.turn.id is not None and self.turn.id == self.isolated_turn and not self.is_alone:
+            await self._isolate(self.turn.id, events)
         await run_to_completion(self._commit(events, also, check))
 
     @property
@@ -126,47 +111,11 @@ class ActiveSession(msgspec.Struct, eq=False):
         """Whether the session works towards a goal. A sub-agent may work towards one of a session above it."""
         return self.session.summary.goal == "active" or self.session.delegated_by is not None
 
-    def to_compact(self, meter: Meter | None = None) -> SessionToCompact:
-        """The parts of this session that compaction needs. The calls of models are recorded by the meter."""
-        database, clock = self.services.database, self.services.clock
-
-        async def get(request: str) -> SummaryChunk | None:
-            return await database.read(summary_chunks.get, self.id, request)
-
-        async def put(request: str, chunk: SummaryChunk) -> None:
-            await database.write(summary_chunks.put, self.lease, request, chunk, at=clock.now())
-
-        chunks = ChunkStore(get, put, self.pause.is_set)
-        turn_id, mode = self.turn.id or "", self.session.summary.mode
-        metered = (
-            None
-            if meter is None
-            else partial(
-                meter.recording,
-                session_id=self.id,
-                purpose="summary",
-                turn_id=turn_id,
-                has_goal=self.may_have_goal,
-            )
-        )
-        return SessionToCompact(self.context, turn_id, chunks, self.end_preparation, mode, metered)
-
-    def _must_wait(self, events: Sequence[Event]) -> bool:
-        """Whether the events begin work that must not run beside that of another suspect."""
-        is_isolated = self.turn.id is not None and self.turn.id == self.isolated_turn
-        return (
-            is_isolated
-            and not self.is_alone
-            and any(isinstance(event, ToolStarted) and event.name not in DELEGATING for event in events)
-        )
-
-    async def _isolate(self) -> None:
-        """Wait until no other isolated replay is at work anywhere."""
-        assert self.turn.id is not None, "only a turn is replayed"
-        # The other ones may run in other processes, so only the store knows.
-        while not await self.services.database.write(activity.begin_isolated, self.lease, self.turn.id):  # noqa: ASYNC110
-            await asyncio.sleep(ISOLATION_SECONDS)
-        self.at_work = self.is_alone = True
+    async def _isolate(self, turn_id: str, events: Sequence[Event]) -> None:
+        """Wait until no other isolated replay is at work anywhere, if the events begin work that must not run beside one."""
+        if begins_work(events):
+            await wait_until_alone(self.services.database, self.lease, turn_id)
+            self.at_work = self.is_alone = True
 
     async def recover(self, events: Sequence[Event], *, marks: bool, isolated: bool) -> None:
         """Commit the recovery of the turn. With `marks` the turn counts as at work until its first request is sent."""
@@ -213,7 +162,7 @@ class ActiveSession(msgspec.Struct, eq=False):
             added = [Entry(first + offset, at, event) for offset, event in enumerate(events)]
             self._apply([*missed, *added])
             self.session = session
-            if _is_acting(before) != _is_acting(after) or (self.at_work and _only_delegates(after)):
+            if _is_acting(before) != _is_acting(after) or (self.at_work and after.only_delegates):
                 self.at_work = _is_acting(after)
                 self.is_alone = self.is_alone and self.at_work
             self.set_queue(queued)
@@ -222,7 +171,7 @@ class ActiveSession(msgspec.Struct, eq=False):
         """Record whether a tool of the turn runs in this process, if that changes."""
         if _is_acting(after) and not _is_acting(before) and after.id is not None:
             activity.begin(tx, self.lease, after.id, isolated=after.id == self.isolated_turn)
-        elif (_is_acting(before) and not _is_acting(after)) or (self.at_work and _only_delegates(after)):
+        elif (_is_acting(before) and not _is_acting(after)) or (self.at_work and after.only_delegates):
             activity.end(tx, self.lease)
 
     def _missed(self, tx: Transaction, upto: int) -> list[Entry]:
@@ -449,8 +398,3 @@ class ActiveSession(msgspec.Struct, eq=False):
 def _is_acting(turn: Turn) -> bool:
     """Whether a call works in this process. One that only waits for a child session does not."""
     return bool(turn.started and turn.acting)
-
-
-def _only_delegates(turn: Turn) -> bool:
-    """Whether calls have started, and all of them only wait for child sessions: then no recovery is being prepared either."""
-    return bool(turn.started and not turn.acting)

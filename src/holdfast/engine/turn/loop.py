@@ -28,6 +28,7 @@ from holdfast.engine.turn.next_step import (
 )
 from holdfast.engine.turn.request import RequestFrame, build_frame
 from holdfast.engine.turn.session_cache import complete_context
+from holdfast.engine.turn.session_to_compact import session_to_compact
 from holdfast.engine.turn.tool_call import ToolCallSettings, run_calls
 from holdfast.model import goal
 from holdfast.model.errors import Invalid
@@ -161,7 +162,9 @@ def _room(active: ActiveSession, settings: TurnSettings) -> BudgetDecision:
 async def _compact(active: ActiveSession, settings: TurnSettings) -> None:
     assert settings.compaction is not None, "only compaction makes room"
     outcome = await compact(
-        active.to_compact(settings.model_call.meter), settings.compaction, update_frame(active, settings).tokens
+        session_to_compact(active, settings.model_call.meter),
+        settings.compaction,
+        update_frame(active, settings).tokens,
     )
     if outcome is not None:
         await active.commit([outcome], delete_used_chunks(outcome, active.id))
