@@ -117,7 +117,7 @@ def test_a_notice_in_a_draft_is_streamed_once_and_before_the_text_that_follows()
     assert news("", "busy (2/5)") == [("retrying", "busy (2/5)")]
     assert news("", "busy (2/5)") == []
     assert news("Hello", "busy (3/5)") == [("retrying", "busy (3/5)"), ("text", "Hello")]
-    drafts.finish()
+    drafts.note_entry(Entry(1, 0, ModelSaid(turn_id="t1", parts=(), model="m", finish="stop")))
     assert news("", "busy (3/5)") == [("retrying", "busy (3/5)")], "another reply may have the same notice"
     drafts.note(LiveText("t1", "retrying", "busy (4/5)"))
     assert news("", "busy (4/5)") == [], "it was received here"

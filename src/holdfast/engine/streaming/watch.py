@@ -36,9 +36,10 @@ class DraftReader:
         if live.kind == "text":
             self._yielded = self._yielded[: live.at] + live.text
 
-    def finish(self) -> None:
-        """Note that the reply was committed, completely or partly; the next one starts empty."""
-        self._yielded = self._notice = ""
+    def note_entry(self, entry: Entry) -> None:
+        """Note an event. If it is the reply, whole or partial, the next one starts empty."""
+        if isinstance(entry.event, ModelSaid):
+            self._yielded = self._notice = ""
 
     def read_new(self, draft: ReplyDraft | None, *, behind: int = 0) -> list[LiveText]:
         """What is new in the draft. A draft that does not continue the last one is a restarted reply.
@@ -184,31 +185,30 @@ class SessionWatch:
                 item = None if must_read else subscription.take()
                 if isinstance(item, LiveText) and joins:
                     must_read = True
-                elif isinstance(item, LiveText | TurnBroke):
-                    if isinstance(item, LiveText):
-                        drafts.note(item)
+                elif isinstance(item, LiveText):
+                    drafts.note(item)
+                    yield item
+                elif isinstance(item, TurnBroke):
                     yield item
                 elif isinstance(item, Entry) and item.seq <= first:
                     if item.seq == first:
                         first += 1
-                        if isinstance(item.event, ModelSaid):
-                            drafts.finish()
+                        drafts.note_entry(item)
                         yield item
                 elif item is not None or must_read:  # other workers have written, too
                     entries, draft = await self._services.database.read(_read_new, session_id, first=first)
                     for entry in entries:
                         first = entry.seq + 1
-                        if isinstance(entry.event, ModelSaid):
-                            drafts.finish()
+                        drafts.note_entry(entry)
                         yield entry
                     must_read = len(entries) == PAGE
                     if must_read:
-                        texts = []
-                    elif joins or not self._is_active(session_id):
+                        continue
+                    if joins or not self._is_active(session_id):
                         texts = drafts.read_new(draft, behind=first - 1)
                     else:
                         texts = self._so_far(session_id) if so_far else []
-                    so_far = so_far and must_read
+                    so_far = False
                     for live in texts:
                         yield live
                 else:
