@@ -20,17 +20,18 @@ from holdfast.cli.chat.input.key_bindings import KEY_HELP, bindings
 from holdfast.cli.chat.input.keyboard import copy_input
 from holdfast.cli.chat.input.paste import PasteBuffer
 from holdfast.cli.chat.output import banner
-from holdfast.cli.chat.output.git_branch import GitBranch
-from holdfast.cli.chat.output.image_protocols import detect_protocol
+from holdfast.cli.chat.output.image_protocols import choose_protocol
 from holdfast.cli.chat.output.inline_images import InlineImages
 from holdfast.cli.chat.output.painter import Painter
+from holdfast.cli.chat.output.queued_lines import queued_lines
 from holdfast.cli.chat.output.screen import Screen
-from holdfast.cli.chat.output.status_line import StatusFacts, abbreviate, status_line
+from holdfast.cli.chat.output.status_line import status_line
 from holdfast.cli.chat.output.text_fit import dim, wrap
 from holdfast.cli.chat.output.theme import code_theme
 from holdfast.cli.chat.process_output import ProcessOutput
 from holdfast.cli.chat.prompts import SHOW_ALL, TerminalPrompt, is_message, next_question
-from holdfast.cli.chat.session_state import ChatState
+from holdfast.cli.chat.question_line import QuestionLine
+from holdfast.cli.chat.status import ChatStatus
 from holdfast.cli.chat.user_programs import UserPrograms
 from holdfast.cli.chat.watcher import SessionWatcher
 from holdfast.engine.admission.open_session import OpenRequest
@@ -38,13 +39,10 @@ from holdfast.engine.engine import Engine
 from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.mode import next_mode
-from holdfast.model.sanitize import one_line
 from holdfast.model.session import Session
 from holdfast.slash import queued, registry
 from holdfast.slash.context import CommandChoice, Preview
-from holdfast.store.repos import input_queue
 from holdfast.tasks import Tasks, running, stop, wait_for_first
-from holdfast.wiring.compaction import context_window
 from holdfast.wiring.store import App
 
 QUIT_SECONDS = 10.0
@@ -70,9 +68,7 @@ class ChatApp(TerminalChat):
         self._is_quitting = False
         self._slow_command: asyncio.Task[None] | None = None
         """The slow command that is running."""
-        self._windows: dict[str, int] = {}
-        self._directory = abbreviate(self.workdir)
-        self._branch = GitBranch(self.workdir, time.monotonic)
+        self._status = ChatStatus(self.settings, self.workdir, time.monotonic)
         self._mode_lock = asyncio.Lock()
         self.buffer = Buffer(
             completer=ChatCompleter(engine.services.database, self.workdir, self.settings.home),
@@ -81,21 +77,13 @@ class ChatApp(TerminalChat):
             multiline=True,
         )
         self._draft = HeldDraft(self.buffer, time.monotonic)
-        self._shown: TerminalPrompt | None = None
-        """The question on the screen. It is shown only when the next line would be its answer."""
-        self.screen = Screen(
-            self,
-            self.buffer,
-            bindings(self.buffer, self._pastes, self),
-            source,
-            output,
-            vim=self.settings.chat.keys == "vim",
-        )
+        self._question_line = QuestionLine(self._draft, self._refresh)
+        self._is_vim, keys = self.settings.chat.keys == "vim", bindings(self.buffer, self._pastes, self)
+        self.screen = Screen(self, self.buffer, keys, source, output, vim=self._is_vim)
         self._composer = MessageComposer(self.workdir, self.settings.home, self._pastes)
-        self._programs = UserPrograms(
-            self.screen, self.buffer, self._pastes, self._composer, self.show, config.environment()
-        )
-        self._painter = Painter(lambda: self.screen.columns, code_theme(self.settings.chat.theme, config.environment()))
+        environment = config.environment()
+        self._programs = UserPrograms(self.screen, self.buffer, self._pastes, self._composer, self.show, environment)
+        self._painter = Painter(lambda: self.screen.columns, code_theme(self.settings.chat.theme, environment))
         self._watcher = self._new_watcher()
         self._output_of = ProcessOutput(
             engine.processes, self._painter, self._tasks, self.screen.show, self.screen.redraw
@@ -104,60 +92,37 @@ class ChatApp(TerminalChat):
     # screen content
 
     def live(self) -> str:
-        stop_key = "Ctrl-C" if self.settings.chat.keys == "vim" else "Esc"
+        stop_key = "Ctrl-C" if self._is_vim else "Esc"
         turn = self._watcher.transcript.live(is_working=self.is_animated(), stop_key=stop_key)
         return turn + self._output_of.live()
 
     def waiting(self) -> str:
-        state = self._watcher.state
-        items = [] if state is None else state.waiting
-        lines = [f"queued ❯ {one_line(queued.text(item))[:200]}" for item in items if item.said]
         goal = ["checking the goal …"] if self._watcher.is_checking_goal else []
         hints = [wrap(hint, self.screen.columns - 1) for hint in self._watcher.hints]
-        return "\n".join([*goal, *hints, *lines, *self._queue_hint(state)])
-
-    def _queue_hint(self, state: ChatState | None) -> list[str]:
-        """What to do with queued messages that no worker is handling."""
-        if state is None or not state.waiting or state.session.lease_worker is not None:
-            return []
-        return ["  not sent: /queue send sends, ↑ edits, /queue drop deletes; new messages are sent after them"]
+        return "\n".join([*goal, *hints, *queued_lines(self._watcher.state)])
 
     def question(self) -> str:
-        return "" if self._shown is None else wrap(self._shown.text, self.screen.columns - 1)
+        shown = self._question_line.shown
+        return "" if shown is None else wrap(shown.text, self.screen.columns - 1)
 
     def status(self) -> str:
-        watcher, usage = self._watcher, self._watcher.usage
-        session = None if watcher.state is None else watcher.state.session
-        summary = None if session is None else session.summary
-        mode = self.opening_mode if summary is None else summary.mode
-        facts = StatusFacts(
-            model=summary.model if summary is not None and summary.model else self.model,
-            mode=mode,
-            goal=watcher.goal_state,
-            directory=self._directory,
-            branch=self._branch.name(),
-            share=usage.context / self._window(session) if usage.context else 0.0,
-            tokens=usage.tokens,
-            cost=usage.cost,
-            title=(summary.title or "") if summary is not None else "new session",
-            epoch=0 if summary is None else summary.epoch,
-            processes=watcher.processes,
+        facts = self._status.facts(
+            self._watcher,
+            model=self.model,
+            mode=self.opening_mode,
             busy=self.busy,
             keys=self.screen.keys_state(),
         )
         return status_line(facts, self.screen.columns - 1)
 
-    def _window(self, session: Session | None) -> int:
-        """The context window of the session's model, looked up once per model."""
-        model = session.summary.model if session is not None and session.summary.model else self.model
-        if model not in self._windows:
-            self._windows[model] = context_window(self.settings, model)
-        return self._windows[model]
-
     def is_animated(self) -> bool:
         """Whether to animate: not while the turn waits for an answer, or its process is stopped."""
         watcher = self._watcher
-        return watcher.is_working and not watcher.hints and (watcher.transcript.is_acting or self._shown is None)
+        return (
+            watcher.is_working
+            and not watcher.hints
+            and (watcher.transcript.is_acting or self._question_line.shown is None)
+        )
 
     def is_working(self) -> bool:
         """Whether a turn is running."""
@@ -302,12 +267,6 @@ class ChatApp(TerminalChat):
     async def _edit_queued(self) -> None:
         await registry.run(self, "/queue edit")
 
-    async def _take_back_queued(self, session_id: str) -> None:
-        """Take back messages queued here: after an interrupt the user decides again what to send."""
-        for item in reversed(await self.engine.services.database.read(input_queue.list_waiting, session_id)):
-            if item.turn_id in self._queued and await self.engine.drop_queued(session_id, item.turn_id):
-                self.prefill_input(queued.text(item))
-
     # interrupt and quit
 
     def interrupt(self) -> bool:
@@ -334,7 +293,7 @@ class ChatApp(TerminalChat):
         return True
 
     async def _interrupt(self, session_id: str) -> None:
-        await self._take_back_queued(session_id)
+        await self.take_back_queued(session_id)
         await self.engine.interrupt(session_id)
 
     def edit_in_editor(self) -> None:
@@ -380,13 +339,9 @@ class ChatApp(TerminalChat):
 
     def _refresh(self) -> None:
         """Redraw, print the details of a new question, and hold or restore the input line."""
-        asked, before = self._question(), self._shown
-        if asked is not None and (before is None or before.id != asked.id):
-            self.screen.show(f"\n{asked.details}" if asked.details else "")
-        self._shown = asked
-        again = self._draft.show("" if asked is None else asked.id)
-        if again is not None:
-            asyncio.get_running_loop().call_later(again, self._refresh)
+        details = self._question_line.update(self._question())
+        if details is not None:
+            self.screen.show(details)
         self.screen.redraw()
 
     async def _answer(self, asked: TerminalPrompt, text: str) -> bool:
@@ -440,7 +395,6 @@ class ChatApp(TerminalChat):
         self._follower = self.start(self._watcher.watch(session_id, after=after))
 
     def _new_watcher(self) -> SessionWatcher:
-        chosen = self.settings.images.terminal
-        protocol = detect_protocol(config.environment()) if chosen == "auto" else None if chosen == "off" else chosen
+        protocol = choose_protocol(self.settings.images.terminal, config.environment())
         images = InlineImages(protocol, self.settings.home, lambda: self._painter.width)
         return SessionWatcher(self.engine, self._painter, images, self.screen.show, self._refresh, self.apply_model)

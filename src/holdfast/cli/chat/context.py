@@ -23,8 +23,9 @@ from holdfast.model.session import Session
 from holdfast.model.text import counted
 from holdfast.providers import registry as providers
 from holdfast.settings import Settings
+from holdfast.slash import queued
 from holdfast.slash.context import CommandChoice, Preview, RunningProcess
-from holdfast.store.repos import delegations, sessions
+from holdfast.store.repos import delegations, input_queue, sessions
 from holdfast.store.repos.input_queue import Mode
 from holdfast.wiring.store import App
 
@@ -133,6 +134,12 @@ class TerminalChat(ABC):
         admission = (await self.engine.submit(message)).admission
         if not admission.began:
             self._queued.add(admission.turn_id)
+
+    async def take_back_queued(self, session_id: str) -> None:
+        """Take back messages queued here: after an interrupt the user decides again what to send."""
+        for item in reversed(await self.engine.services.database.read(input_queue.list_waiting, session_id)):
+            if item.turn_id in self._queued and await self.engine.drop_queued(session_id, item.turn_id):
+                self.prefill_input(queued.text(item))
 
     async def require_idle(self) -> None:
         if self.session_id is None:

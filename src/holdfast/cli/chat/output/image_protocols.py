@@ -23,6 +23,13 @@ CELL = (10, 20)
 MAX_COLUMNS, MAX_ROWS = 60, 20
 
 
+def choose_protocol(chosen: Protocol | Literal["auto", "off"], environment: Mapping[str, str]) -> Protocol | None:
+    """The protocol of the setting; None to show no images."""
+    if chosen == "auto":
+        return detect_protocol(environment)
+    return None if chosen == "off" else chosen
+
+
 def detect_protocol(environment: Mapping[str, str]) -> Protocol | None:
     """The protocol of the terminal that the environment names; None if it names none that is known to have one."""
     term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "")
