@@ -4,10 +4,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.model.event import SessionOpened
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
-from holdfast.store.repos import log, session_list
+from holdfast.store.repos import session_list, sessions
 from holdfast.store.repos.session_list import SessionFilters
 
 PAGE = 50
@@ -39,6 +38,5 @@ def list_by_workdir(
 
 def recorded_workdir(tx: Transaction, session_id: str) -> str | None:
     """The directory in which the session was opened, if it is known."""
-    first = log.read(tx, session_id, first=1, last=1)
-    event = first[0].event if first else None
-    return event.workdir if isinstance(event, SessionOpened) else None
+    opened = sessions.get_opened(tx, session_id)
+    return None if opened is None else opened.workdir

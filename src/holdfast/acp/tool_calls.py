@@ -13,6 +13,7 @@ from holdfast.model.errors import Invalid
 from holdfast.model.event import ToolEnded
 from holdfast.model.message import ToolCall, text_of
 from holdfast.model.session import collapse_line
+from holdfast.model.text import truncate
 from holdfast.tools.paths import resolve
 
 KINDS: dict[str, ToolKind] = {
@@ -88,8 +89,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 def _title(name: str, arguments: dict[str, Any]) -> str:
     """The name and the first text among the arguments, on one line."""
     first = next((value for value in arguments.values() if isinstance(value, str) and value.strip()), "")
-    line = collapse_line(f"{name} {first}".strip())
-    return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…"
+    return truncate(collapse_line(f"{name} {first}".strip()), TITLE_CHARS)
 
 
 def _locations(arguments: dict[str, Any], workdir: Path) -> Sequence[ToolCallLocation] | None:

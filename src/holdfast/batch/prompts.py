@@ -9,11 +9,11 @@ import hashlib
 import json
 from collections import Counter
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
 from holdfast.model.errors import Invalid, NotFound
+from holdfast.model.text import refuse_constant
 from holdfast.model.validation import explain
 from holdfast.settings import ModelName
 
@@ -102,7 +102,7 @@ class _PromptParser:
 
 def _decode(line: bytes) -> _PromptLine:
     try:
-        value = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+        value = json.loads(line.decode("utf-8"), parse_constant=refuse_constant)
     except UnicodeDecodeError as e:
         raise ValueError("not UTF-8") from e
     except RecursionError as e:
@@ -114,7 +114,3 @@ def _decode(line: bytes) -> _PromptLine:
     except msgspec.ValidationError as e:
         problem = "model: expected provider:name" if "regex" in str(e) else explain(e)
         raise ValueError(problem) from e
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")

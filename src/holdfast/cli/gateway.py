@@ -9,13 +9,13 @@ from holdfast.cli import context, render
 from holdfast.cli.gateway_setup import setup
 from holdfast.cli.parsing.groups import SuggestingGroup
 from holdfast.clock import format_local_time
-from holdfast.engine.liveness.janitor import assess_worker
+from holdfast.interop.platform_status import PlatformStatus, list_statuses
 from holdfast.interop.serialization import format_time
 from holdfast.model.errors import NotFound
 from holdfast.model.sanitize import one_line, visible
 from holdfast.model.text import counted
 from holdfast.process_lookup import current_identity
-from holdfast.store.repos import contacts, inbox, outbox, platforms, workers
+from holdfast.store.repos import contacts, inbox, outbox
 from holdfast.store.repos.inbox import InboundMessage
 from holdfast.store.repos.outbox import Delivery
 
@@ -39,16 +39,20 @@ gateway.add_command(setup)
 @context.json_option
 def status(*, as_json: bool) -> None:
     """Show connections, errors and queue lengths."""
+    configured = context.settings().gateway.platforms
     found, delayed = context.with_app(
         lambda app: app.database.read(
-            lambda tx: (_read_state(tx), outbox.list_delayed_chats(tx, app.clock.now(), LISTED))
+            lambda tx: (
+                list_statuses(tx, configured, current_identity()),
+                outbox.list_delayed_chats(tx, app.clock.now(), LISTED),
+            )
         )
     )
-    shown = _status_documents(context.settings().gateway.platforms, found)
     if as_json:
+        shown = [_status_document(one) for one in found]
         render.print_json({"platforms": shown, "delayed": [_delayed_document(one) for one in delayed]})
         return
-    rows = [_row(one, found[0].get(str(one["name"]))) for one in shown]
+    rows = [_row(one) for one in found]
     render.print_table(["platform", "state", "since", "inbound", "outbound", "last error"], rows, stretch=5)
     for one in delayed:
         count = counted(one.waiting, "message")
@@ -67,60 +71,35 @@ def _delayed_document(one: outbox.DelayedChat) -> dict[str, object]:
     }
 
 
-def _row(shown: dict[str, object], known: platforms.PlatformRow | None) -> list[str]:
-    errored = format_local_time(known.error_at) if known is not None and known.error_at is not None else ""
+def _row(one: PlatformStatus) -> list[str]:
+    errored = f" ({format_local_time(one.error_at)})" if one.error_at is not None else ""
+    error = one.gone or one.error
     return [
-        str(shown["name"]),
-        str(shown["state"]),
-        format_local_time(known.since) if known is not None else "",
-        f"{shown['received']} received, {shown['waiting']} waiting, {shown['dead']} dead",
-        f"{shown['to_send']} to send, {shown['unknown']} unknown, {shown['failed']} failed",
-        f"{shown['error']} ({errored})" if shown["error"] and errored else str(shown["error"]),
+        one.name,
+        one.state,
+        "" if one.since is None else format_local_time(one.since),
+        f"{one.received} received, {one.waiting} waiting, {one.dead} dead",
+        f"{one.to_send} to send, {one.unknown} unknown, {one.failed} failed",
+        f"{error}{errored}" if error else "",
     ]
 
 
-_GatewayState = tuple[
-    dict[str, platforms.PlatformRow], dict[str, str], dict[tuple[str, str], int], dict[tuple[str, str], int]
-]
-
-
-def _read_state(tx: "Transaction") -> _GatewayState:
-    known = {one.name: one for one in platforms.list_all(tx)}
-    ours, gone = current_identity(), {}
-    for one in known.values():
-        worker = workers.get(tx, one.worker_id or "")
-        if worker is not None and (verdict := assess_worker(worker, ours)).state in ("dead", "ended"):
-            gone[one.name] = verdict.evidence
-    waiting = {(name, state): count for name, state, count in inbox.count_by_state(tx)}
-    sending = {(name, state): count for name, state, count in outbox.count_by_state(tx)}
-    return known, gone, waiting, sending
-
-
-def _status_documents(configured: object, found: _GatewayState) -> list[dict[str, object]]:
-    known, gone, waiting, sending = found
-    assert isinstance(configured, dict), "the settings contain a table"
-    shown = []
-    for name in sorted({*known, *configured}):
-        one = known.get(name)
-        state = "off" if one is None or name in gone else one.state
-        shown.append(
-            {
-                "name": name,
-                "configured": name in configured,
-                "state": state,
-                "since": format_time(one.since) if one else None,
-                "worker_id": one.worker_id if one and name not in gone else None,
-                "error": gone.get(name) or (one.error if one else ""),
-                "error_at": format_time(one.error_at) if one else None,
-                "received": one.received if one else 0,
-                "waiting": sum(waiting.get((name, kind), 0) for kind in ("waiting", "working")),
-                "dead": waiting.get((name, "dead"), 0),
-                "to_send": sum(sending.get((name, kind), 0) for kind in ("waiting", "sending")),
-                "unknown": sending.get((name, "unknown"), 0),
-                "failed": sending.get((name, "failed"), 0),
-            }
-        )
-    return shown
+def _status_document(one: PlatformStatus) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "configured": one.configured,
+        "state": one.state,
+        "since": format_time(one.since),
+        "worker_id": one.worker_id,
+        "error": one.gone or one.error,
+        "error_at": format_time(one.error_at),
+        "received": one.received,
+        "waiting": one.waiting,
+        "dead": one.dead,
+        "to_send": one.to_send,
+        "unknown": one.unknown,
+        "failed": one.failed,
+    }
 
 
 @gateway.command()

@@ -3,17 +3,16 @@
 import json
 from collections.abc import Callable
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.dashboard import templating
-from holdfast.dashboard.context import DashboardContext, get_context
+from holdfast.dashboard.context import get_context
 from holdfast.dashboard.forms import action_response, get_fields, require_field
-from holdfast.engine.liveness.janitor import assess_worker
+from holdfast.interop.platform_status import list_statuses
 from holdfast.model.errors import NotFound
 from holdfast.store.database import Transaction
-from holdfast.store.repos import contacts, inbox, outbox, platforms, workers
+from holdfast.store.repos import contacts, inbox, outbox
 from holdfast.store.repos.inbox import InboundMessage
 from holdfast.store.repos.outbox import Delivery
 
@@ -21,28 +20,11 @@ MAX_LISTED = 200
 MAX_PAYLOAD_CHARS = 2_000
 
 
-class GatewayStatus(msgspec.Struct, frozen=True):
-    """Configuration and state of a platform."""
-
-    name: str
-    configured: bool
-    state: str
-    since: int | None
-    worker_id: str | None
-    error: str
-    error_at: int | None
-    received: int
-    waiting: int
-    dead: int
-    to_send: int
-    problem: int
-
-
 async def show_gateways(request: Request) -> Response:
     context = get_context(request)
     found, known, delayed = await context.database.read(
         lambda tx: (
-            _read_gateways(tx, context),
+            list_statuses(tx, context.settings.gateway.platforms, context.identity),
             contacts.list_all(tx),
             outbox.list_delayed_chats(tx, context.now, MAX_LISTED),
         )
@@ -51,34 +33,6 @@ async def show_gateways(request: Request) -> Response:
     return templating.page_response(
         request, "gateways.html", gateways=found, people=known, delayed=delayed, home=home, now=context.now
     )
-
-
-def _read_gateways(tx: Transaction, context: DashboardContext) -> list[GatewayStatus]:
-    known = {one.name: one for one in platforms.list_all(tx)}
-    arriving = {(name, state): count for name, state, count in inbox.count_by_state(tx)}
-    leaving = {(name, state): count for name, state, count in outbox.count_by_state(tx)}
-    found = []
-    for name in sorted({*known, *context.settings.gateway.platforms}):
-        one = known.get(name)
-        worker = workers.get(tx, one.worker_id) if one is not None and one.worker_id else None
-        gone = worker is not None and assess_worker(worker, context.identity).state in ("dead", "ended")
-        found.append(
-            GatewayStatus(
-                name=name,
-                configured=name in context.settings.gateway.platforms,
-                state="off" if one is None or gone else one.state,
-                since=one.since if one else None,
-                worker_id=one.worker_id if one and not gone else None,
-                error=one.error if one else "",
-                error_at=one.error_at if one else None,
-                received=one.received if one else 0,
-                waiting=sum(arriving.get((name, state), 0) for state in ("waiting", "working")),
-                dead=arriving.get((name, "dead"), 0),
-                to_send=sum(leaving.get((name, state), 0) for state in ("waiting", "sending")),
-                problem=sum(leaving.get((name, state), 0) for state in ("failed", "unknown")),
-            )
-        )
-    return found
 
 
 async def pair(request: Request) -> Response:

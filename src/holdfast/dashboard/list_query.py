@@ -10,7 +10,7 @@ from holdfast.model.errors import Invalid
 from holdfast.model.event import Source
 from holdfast.model.price import NANO
 from holdfast.model.session import State
-from holdfast.model.times import DAY, from_iso
+from holdfast.model.times import DAY, parse_day
 from holdfast.store.repos import log, session_list
 from holdfast.store.repos.dashboard_queries import Sort, SortedQuery
 
@@ -98,14 +98,6 @@ class SessionListQuery(msgspec.Struct, frozen=True):
         parameters = {**msgspec.structs.asdict(self), "cursor": "", **changes}
         encoded = urlencode({name: value for name, value in parameters.items() if value})
         return f"/?{encoded}" if encoded else "/"
-
-
-def parse_day(text: str) -> int:
-    """The first microsecond of a day. Raises Invalid."""
-    try:
-        return from_iso(f"{text}T00:00:00Z")
-    except ValueError as e:
-        raise Invalid(f"{text!r} is not a day; use the form 2026-11-18") from e
 
 
 def parse_dollars(text: str) -> int:

@@ -17,7 +17,7 @@ from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.session import Session
 from holdfast.model.text import parse_decimal
 from holdfast.store.database import Transaction
-from holdfast.store.repos import dashboard_queries, delegations, log, session_list, workers
+from holdfast.store.repos import dashboard_queries, delegations, session_list, workers
 from holdfast.store.repos import sessions as stored
 from holdfast.store.search import ranked_search
 from holdfast.store.search.index import SearchHit, SearchScope
@@ -209,8 +209,8 @@ def _matches(tx: Transaction, session: Session, query: SessionListQuery) -> bool
 
 
 def _folder_of(tx: Transaction, session: Session) -> str:
-    first = log.read(tx, session.id, first=1, last=1)
-    return str(getattr(first[0].event, "workdir", "") or "") if first else ""
+    opened = stored.get_opened(tx, session.id)
+    return "" if opened is None else opened.workdir or ""
 
 
 def _find_by_name(tx: Transaction, ref: str, *, trashed: bool) -> Session | None:

@@ -13,6 +13,7 @@ from holdfast.instructions.skill_file import Skill, read_skill
 from holdfast.model.event import InstructionsLoaded, InstructionSource
 from holdfast.model.instructions import LoadedPart
 from holdfast.model.sanitize import one_line
+from holdfast.model.text import truncate
 
 FOLDER = "skills"
 """In the home."""
@@ -124,8 +125,7 @@ def _fit(skills: Sequence[Skill], limit: int) -> list[tuple[Skill, str]]:
 
 
 def _line(skill: Skill, chars: int) -> str:
-    shown = skill.description if len(skill.description) <= chars else f"{skill.description[: max(0, chars - 1)]}…"
-    return f"- {skill.name} (version {skill.version}): {shown}"
+    return f"- {skill.name} (version {skill.version}): {truncate(skill.description, chars)}"
 
 
 def describe_changes(before: Sequence[InstructionSource] | None, after: Sequence[InstructionSource]) -> Iterator[str]:

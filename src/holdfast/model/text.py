@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from typing import NoReturn
 
 MAX_DIGITS = 18
 """Digits of a number that every database can store."""
@@ -14,9 +15,19 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
+def truncate(text: str, length: int) -> str:
+    """The text; if it is longer than that many characters, its beginning with an ellipsis."""
+    return text if len(text) <= length else f"{text[: max(0, length - 1)].rstrip()}…"
+
+
 def parse_decimal(text: str) -> int | None:
     """The whole number that the text holds in ASCII digits; None if it holds anything else, or a number too large."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None
+
+
+def refuse_constant(constant: str) -> NoReturn:
+    """For `json.loads(parse_constant=…)`, which would accept NaN and infinity."""
+    raise ValueError(f"{constant} is not JSON")
 
 
 def fenced(text: str, language: str = "") -> str:

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from holdfast.model.errors import Invalid
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -45,3 +47,11 @@ def from_iso(text: str) -> int:
     if parsed.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
     return micros(parsed)
+
+
+def parse_day(text: str) -> int:
+    """The first microsecond of a day in UTC, given as `2026-11-18`. Raises Invalid."""
+    try:
+        return from_iso(f"{text}T00:00:00Z")
+    except ValueError as e:
+        raise Invalid(f"{text!r} is not a day; use the form 2026-11-18") from e

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from holdfast.model.provider import ToolSpec
+from holdfast.model.text import refuse_constant
 
 MAX_NAME = 64
 MAX_DEPTH = 64
@@ -25,7 +26,7 @@ def clean(text: str) -> str:
 def parse_arguments(raw: str) -> dict[str, object]:
     """The arguments of a call. Text that is not a JSON object is returned unchanged under `_unparsed`."""
     try:
-        value = json.loads(raw or "{}", parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(raw or "{}", parse_constant=refuse_constant, parse_float=_finite)
         cleaned = clean_json(value) if isinstance(value, dict) else None
     except (ValueError, RecursionError):
         cleaned = None
@@ -77,10 +78,6 @@ def object_schema(parameters: dict[str, object]) -> dict[str, object]:
     """The parameters as a schema of type object; providers reject alternatives at its top level."""
     kept = {key: clean_json(value) for key, value in parameters.items() if key not in {"oneOf", "anyOf", "allOf"}}
     return {**kept, "type": "object", "properties": kept.get("properties") or {}}
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _finite(digits: str) -> float:

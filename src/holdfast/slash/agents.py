@@ -6,6 +6,7 @@ from holdfast.model.delegation import state_line
 from holdfast.model.errors import Invalid
 from holdfast.model.sanitize import one_line
 from holdfast.slash.context import CommandContext, require_session
+from holdfast.slash.format import require_match
 from holdfast.store.database import Transaction
 from holdfast.store.repos import delegations, sessions
 
@@ -39,10 +40,6 @@ def _line(node: TreeNode) -> str:
 
 async def _stop(context: CommandContext, nodes: list[TreeNode], ref: str) -> None:
     running = [node.session.id for node in nodes if node.record is not None and node.record.ended_at is None]
-    matches = [ref] if ref in running else [one for one in running if one.startswith(ref)]
-    if not matches:
-        raise Invalid(f"no sub-agent {ref!r} is running; /agents lists them")
-    if len(matches) > 1:
-        raise Invalid(f"{ref!r} is ambiguous: {', '.join(matches)}")
-    await context.engine.services.database.write(delegations.request_stop, matches[0], BY_PERSON)
-    context.show(f"Stopping {matches[0]}.")
+    child_id = require_match(ref, running, f"no sub-agent {ref!r} is running; /agents lists them")
+    await context.engine.services.database.write(delegations.request_stop, child_id, BY_PERSON)
+    context.show(f"Stopping {child_id}.")

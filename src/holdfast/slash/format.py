@@ -1,5 +1,7 @@
 """Formats sessions, messages and decisions as lines of text."""
 
+from collections.abc import Sequence
+
 from holdfast.clock import format_local_time
 from holdfast.engine.decisions import Decision
 from holdfast.model.errors import Invalid
@@ -69,6 +71,16 @@ def message_lines(said: Message) -> str:
         pieces.append(said.text)
     pieces += [f"→ {call.name} {call.arguments}" for call in said.tool_calls]
     return visible("\n".join(pieces))
+
+
+def require_match(ref: str, ids: Sequence[str], missing: str) -> str:
+    """The id that is meant: itself, or by a unique prefix. Raises Invalid, with `missing` if there is none."""
+    matches = [ref] if ref in ids else [one for one in ids if one.startswith(ref)]
+    if not matches:
+        raise Invalid(missing)
+    if len(matches) > 1:
+        raise Invalid(f"{ref!r} is ambiguous: {', '.join(matches)}")
+    return matches[0]
 
 
 def parse_number(text: str, what: str, default: int) -> int:

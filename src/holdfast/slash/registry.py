@@ -10,6 +10,7 @@ import msgspec
 from holdfast.instructions.skills import find_skills
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.message import Text
+from holdfast.model.text import truncate
 from holdfast.slash import (
     agents,
     browse,
@@ -67,7 +68,7 @@ async def _help(context: CommandContext, rest: str) -> None:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= HELP_CHARS or text.startswith("!") else f"{text[: HELP_CHARS - 1]}…"
+    return text if text.startswith("!") else truncate(text, HELP_CHARS)
 
 
 def _listed(name: str, usage: str) -> str:

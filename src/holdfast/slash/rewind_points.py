@@ -7,7 +7,7 @@ from holdfast.model.event import TurnStarted, UserSaid
 from holdfast.model.message import typed_text
 from holdfast.model.sanitize import one_line
 from holdfast.model.session import standing
-from holdfast.model.text import counted
+from holdfast.model.text import counted, truncate
 from holdfast.slash.context import CommandChoice
 from holdfast.slash.format import relative_time
 from holdfast.store.database import Transaction
@@ -38,4 +38,4 @@ def _turns(entries: list[Entry]) -> Iterator[tuple[int, int, str]]:
     for entry in entries:
         if isinstance(entry.event, TurnStarted):
             text = texts.get(entry.event.turn_id) or "(no text)"
-            yield entry.seq, entry.at, text if len(text) <= TEXT_CHARS else f"{text[: TEXT_CHARS - 1]}…"
+            yield entry.seq, entry.at, truncate(text, TEXT_CHARS)

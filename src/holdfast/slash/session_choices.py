@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from holdfast.model.event import SessionOpened
 from holdfast.model.sanitize import one_line
 from holdfast.model.session import Session
 from holdfast.slash.context import CommandChoice
 from holdfast.slash.format import describe_end, relative_time
 from holdfast.store.database import Transaction
-from holdfast.store.repos import log, session_list
+from holdfast.store.repos import session_list, sessions
 
 OFFERED = 500
 """The most recently used chats, and the most recently used sessions. Older ones can be found with /search."""
@@ -27,8 +26,8 @@ def load(tx: Transaction, workdir: Path, now: int, *, current: str | None) -> li
 
 def _choice(tx: Transaction, session: Session, workdir: str, now: int) -> CommandChoice:
     summary = session.summary
-    opened = next((one.event for one in log.read(tx, session.id, first=1, last=1)), None)
-    is_here = isinstance(opened, SessionOpened) and opened.workdir == workdir
+    opened = sessions.get_opened(tx, session.id)
+    is_here = opened is not None and opened.workdir == workdir
     state = describe_end(summary.end_reason or "") if session.state == "ended" else session.state
     name = one_line(summary.title or f"({summary.preview or 'no messages'})")
     when = relative_time(summary.updated_at, now)

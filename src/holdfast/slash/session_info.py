@@ -17,7 +17,7 @@ from holdfast.process_lookup import current_identity
 from holdfast.settings import DEFAULT_MODELS
 from holdfast.slash.context import CommandChoice, CommandContext, require_session
 from holdfast.slash.cost import cost_text
-from holdfast.slash.format import decision_line
+from holdfast.slash.format import decision_line, require_match
 from holdfast.store.database import Transaction
 from holdfast.store.repos import session_list, sessions
 from holdfast.store.repos.input_queue import Mode
@@ -197,9 +197,4 @@ async def kill(context: CommandContext, rest: str) -> None:
 async def _find_process(context: CommandContext, name: str) -> str:
     """The id of a process of the session, given by its id or a unique prefix. Raises Invalid."""
     running = [one.id for one in await context.processes()]
-    matches = [name] if name in running else [one for one in running if one.startswith(name)]
-    if not matches:
-        raise Invalid(f"this session has no background process {name!r}; /ps lists them")
-    if len(matches) > 1:
-        raise Invalid(f"{name!r} is ambiguous: {', '.join(matches)}")
-    return matches[0]
+    return require_match(name, running, f"this session has no background process {name!r}; /ps lists them")

@@ -5,12 +5,11 @@ from pathlib import Path
 
 from holdfast.instructions.skill_file import Skill
 from holdfast.instructions.skills import find_skills
-from holdfast.model.event import SessionOpened
 from holdfast.model.message import Text
 from holdfast.model.sanitize import one_line
 from holdfast.slash.context import CommandContext
 from holdfast.store.database import Transaction
-from holdfast.store.repos import log, sessions
+from holdfast.store.repos import sessions
 from holdfast.tools.skill import unknown_skill
 
 NONE = "No skills. Add one with `holdfast skills add DIRECTORY`, or put it into .holdfast/skills of the project."
@@ -57,8 +56,8 @@ async def _find(context: CommandContext) -> list[Skill] | None:
 def _place(tx: Transaction, session_id: str, default: Path | None) -> tuple[str, Path | None]:
     """The source of the session, and the directory of its project; None if that is on another machine."""
     source = sessions.get(tx, session_id).summary.source
-    opened = next((entry.event for entry in log.read(tx, session_id, first=1, last=1)), None)
-    if not isinstance(opened, SessionOpened):
+    opened = sessions.get_opened(tx, session_id)
+    if opened is None:
         return source, default
     recorded = Path(opened.workdir) if opened.workdir else default
     return source, recorded if opened.terminal != "ssh" else None

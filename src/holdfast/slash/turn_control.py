@@ -3,7 +3,7 @@
 from holdfast.model.event import CompactionFailed
 from holdfast.model.message import Text, typed_text
 from holdfast.model.sanitize import one_line
-from holdfast.model.text import counted
+from holdfast.model.text import counted, truncate
 from holdfast.slash.context import CommandContext, require_session
 from holdfast.slash.format import parse_number
 
@@ -16,8 +16,7 @@ async def undo(context: CommandContext, rest: str) -> None:
         require_session(context), count=parse_number(rest, "a number of exchanges", 1)
     )
     text = typed_text(rewound.parts)
-    line = one_line(text)
-    short = line if len(line) <= SHOWN else line[:SHOWN] + "…"
+    short = truncate(one_line(text), SHOWN)
     again = " Your message is back in the input line." if context.prefill_input(text) else ""
     context.show(f"Undid {counted(rewound.messages, 'message')}, starting with “{short}”.{again}")
 

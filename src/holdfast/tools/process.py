@@ -8,7 +8,7 @@ import msgspec
 from holdfast.model.errors import Invalid, NotFound, Unavailable
 from holdfast.model.finding import Finding
 from holdfast.model.process import Process, duration
-from holdfast.model.text import counted
+from holdfast.model.text import counted, truncate
 from holdfast.model.tool import Effect, ToolContext, ToolOutput
 from holdfast.processes.registry import SIGNALS, ProcessRegistry
 from holdfast.store.database import Database
@@ -173,5 +173,4 @@ class ProcessTool:
 
 def shorten(command: str) -> str:
     """A command on one line of a list."""
-    line = " ".join(command.split())
-    return line if len(line) <= COMMAND_CHARS else f"{line[:COMMAND_CHARS]}…"
+    return truncate(" ".join(command.split()), COMMAND_CHARS)

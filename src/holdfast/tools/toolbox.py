@@ -3,10 +3,10 @@
 import difflib
 import json
 from collections.abc import Container, Iterable
-from typing import NoReturn
 
 from holdfast.model.errors import Invalid
 from holdfast.model.provider import ToolSpec
+from holdfast.model.text import refuse_constant
 from holdfast.model.tool import Tool
 from holdfast.tools.argument_schema import validate
 
@@ -55,16 +55,12 @@ class Toolbox:
         return f"there is no tool called {name!r}.{hint} The tools are: {', '.join(self._tools) or 'none'}."
 
 
-def _reject_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def _parse_json(raw: str) -> object:
     if not raw.strip():
         return {}
     try:
         # Models often write unescaped line breaks in strings; `strict=False` accepts them.
-        return json.loads(raw, strict=False, parse_constant=_reject_constant)
+        return json.loads(raw, strict=False, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as e:
         raise Invalid(f"the arguments are not valid JSON: {e}") from e
 

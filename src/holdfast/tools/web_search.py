@@ -3,6 +3,7 @@
 import msgspec
 
 from holdfast.model.finding import Finding
+from holdfast.model.text import truncate
 from holdfast.model.tool import ToolContext, ToolOutput
 from holdfast.model.web_search import SearchResult, WebSearch
 from holdfast.tools.spec import load_spec
@@ -50,6 +51,6 @@ class WebSearchTool:
 
 def _describe(number: int, result: SearchResult) -> str:
     snippet = " ".join(result.snippet.split())
-    shown = snippet if len(snippet) <= MAX_SNIPPET else snippet[: MAX_SNIPPET - 1].rstrip() + "…"
+    shown = truncate(snippet, MAX_SNIPPET)
     lines = [f"{number}. {' '.join(result.title.split()) or '(no title)'}", f"   {' '.join(result.url.split())}"]
     return "\n".join([*lines, f"   {shown}"] if shown else lines)

@@ -9,6 +9,7 @@ from holdfast.model.entry import Entry
 from holdfast.model.event import UserSaid
 from holdfast.model.message import ToolCall, text_of
 from holdfast.model.sanitize import one_line
+from holdfast.model.text import truncate
 from holdfast.model.turn import turn_of
 
 QUOTED = 60
@@ -44,5 +45,4 @@ def _names(calls: Sequence[ToolCall]) -> str:
 
 def _question(entries: Sequence[Entry]) -> str:
     said = [entry.event for entry in entries if isinstance(entry.event, UserSaid)]
-    text = one_line(text_of(said[-1].parts)) if said else ""
-    return text if len(text) <= QUOTED else f"{text[:QUOTED]}…"
+    return truncate(one_line(text_of(said[-1].parts)), QUOTED) if said else ""

@@ -25,6 +25,7 @@ from holdfast.model.event import ProcessesLeft, Renewed, ResetSkipped
 from holdfast.model.ids import SESSION, derive
 from holdfast.model.process import Process
 from holdfast.model.session import Session
+from holdfast.model.text import truncate
 from holdfast.model.times import iso
 from holdfast.store.database import Transaction
 from holdfast.store.repos import aliases, outbox, platforms, processes, resets, sessions
@@ -249,5 +250,4 @@ def outlook(policies: ResetPolicies, session: Session, skipped: SkippedReset | N
 
 
 def _line(process: Process) -> str:
-    line = " ".join(process.command.split())
-    return f"`{line if len(line) <= COMMAND_CHARS else line[:COMMAND_CHARS] + '…'}`"
+    return f"`{truncate(' '.join(process.command.split()), COMMAND_CHARS)}`"

@@ -9,7 +9,7 @@ from holdfast.engine.spending.meter import Meter
 from holdfast.model.errors import Invalid
 from holdfast.model.event import BudgetRaised
 from holdfast.model.price import HIGHEST_COST
-from holdfast.model.times import from_iso
+from holdfast.model.times import DAY, parse_day
 from holdfast.store.database import Database, Transaction
 from holdfast.store.repos import sessions
 from holdfast.store.spending import budget, usage
@@ -124,18 +124,11 @@ def add_up(sums: Iterable[UsageSum]) -> UsageSum:
 
 def parse_range(first: str | None, last: str | None, *, at: int) -> UsageRange:
     """The range that a person gave; by default the last 30 days. Raises Invalid."""
-    end = _day(last) if last else day_of(at)
-    start = _day(first) if first else day_of(from_iso(f"{end}T00:00:00Z") - (DEFAULT_DAYS - 1) * 86_400_000_000)
+    end = day_of(parse_day(last) if last else at)
+    start = day_of(parse_day(first) if first else parse_day(end) - (DEFAULT_DAYS - 1) * DAY)
     if start > end:
         raise Invalid(f"the range ends on {end}, before it begins on {start}")
     return UsageRange(start, end)
-
-
-def _day(text: str) -> str:
-    try:
-        return day_of(from_iso(f"{text}T00:00:00Z"))
-    except ValueError as e:
-        raise Invalid(f"{text!r} is not a day; use the form 2026-11-18") from e
 
 
 def parse_groups(text: str) -> tuple[GroupBy, ...]:

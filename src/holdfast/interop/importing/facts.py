@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.model.event import EndReason, Usage
 from holdfast.model.message import Content, Outcome, Part, Text
+from holdfast.model.text import truncate
 from holdfast.model.times import SECOND, from_iso, micros
 
 LATEST = 253_402_300_799 * SECOND
@@ -191,8 +192,7 @@ def _without_zone(value: object) -> int:
 
 def default_title(value: str) -> str:
     """A title made from the first words of a message."""
-    line = " ".join(value[:400].split())
-    return line if len(line) <= 80 else line[:79].rstrip() + "…"
+    return truncate(" ".join(value[:400].split()), 80)
 
 
 def text_parts(value: str) -> tuple[Content, ...]:

@@ -174,6 +174,13 @@ def pin_message(tx: Transaction, session_id: str, seq: int, *, pinned: bool, at:
     return log.annotate(tx, session_id, MessagePinned(seq=seq) if pinned else MessageUnpinned(seq=seq), at=at)
 
 
+def get_opened(tx: Transaction, session_id: str) -> SessionOpened | None:
+    """The event that opened the session; None if the log does not begin with that."""
+    first = log.read(tx, session_id, first=1, last=1)
+    event = first[0].event if first else None
+    return event if isinstance(event, SessionOpened) else None
+
+
 def get_system_text(tx: Transaction, session: Session) -> str | None:
     """The system text of the newest `system_changed` event, else of the opening; None means the built-in text."""
     row = tx.one("sessions.find_newest_system_text", session=session.id)

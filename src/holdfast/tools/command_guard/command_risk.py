@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from holdfast.model.finding import Finding
+from holdfast.model.text import truncate
 from holdfast.tools.command_guard.brace_expansion import expand
 from holdfast.tools.command_guard.command_paths import CommandPaths, TooManyPaths
 from holdfast.tools.command_guard.git_risks import find_git_risks
@@ -385,5 +386,4 @@ def _from_program(words: list[ShellWord]) -> list[ShellWord]:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text[:500].split())
-    return line if len(line) <= 80 else f"{line[:79]}…"
+    return truncate(" ".join(text[:500].split()), 80)

@@ -15,6 +15,7 @@ from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuth
 from pydantic import ValidationError
 
 from holdfast.model.errors import LoginFailed
+from holdfast.model.text import truncate
 from holdfast.model.times import Clock
 from holdfast.tools.mcp.oauth import WANTS, Authorize, LoginStorage, StoredOAuth
 from holdfast.tools.mcp.rejection import report_login
@@ -158,4 +159,4 @@ def _reason(error: Exception) -> str:
         return "the authorization server sent an invalid document"
     if text.startswith("State parameter mismatch"):
         return "the redirect does not belong to this login"
-    return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}…"
+    return truncate(text, MAX_REASON)

@@ -7,7 +7,7 @@ from prompt_toolkit.utils import get_cwidth
 
 from holdfast.model.message import ToolCall
 from holdfast.model.sanitize import one_line
-from holdfast.model.text import counted
+from holdfast.model.text import counted, truncate
 
 FIRST, LAST = 8, 3
 LONGEST_LINE = 500
@@ -48,7 +48,7 @@ def shorten(text: str, where: str, *, first: int = FIRST, last: int = LAST) -> s
         del lines[-1]
     cut = len(lines) > first + last + 1
     kept = lines[:first] + lines[-last:] if cut else lines
-    short = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in kept]
+    short = [truncate(line, LONGEST_LINE) for line in kept]
     if cut:
         left = len(lines) - first - last
         short.insert(first, f"… {counted(left, 'more line')} ({where})")
@@ -69,5 +69,4 @@ def call_line(call: ToolCall) -> str:
         else None
     )
     text = one_line(key_argument if isinstance(key_argument, str) else call.arguments)
-    short = text if len(text) <= ARGUMENTS else f"{text[:ARGUMENTS]}…"
-    return f"{one_line(call.name)} {short}".strip()
+    return f"{one_line(call.name)} {truncate(text, ARGUMENTS)}".strip()
