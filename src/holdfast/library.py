@@ -28,7 +28,7 @@ from holdfast.providers import registry
 from holdfast.settings import Settings, TerminalName
 from holdfast.store.repos import approvals, memory
 from holdfast.store.repos.approvals import Approval
-from holdfast.store.repos.input_queue import Mode
+from holdfast.store.repos.input_queue import InputMode
 from holdfast.store.repos.memory import FactFilter
 from holdfast.wiring.engine import open_engine
 from holdfast.wiring.store import open_app
@@ -116,7 +116,7 @@ class LibrarySession:
         self.id = session_id
 
     async def say(
-        self, content: str | tuple[Content, ...], *, key: str = "", mode: Mode | None = "queue"
+        self, content: str | tuple[Content, ...], *, key: str = "", mode: InputMode | None = "queue"
     ) -> AsyncIterator[Entry | LiveText]:
         """Send a message and follow the turn: committed events (`Entry`) and live text (`LiveText`).
 

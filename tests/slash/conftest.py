@@ -12,11 +12,11 @@ from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import GoalSet
 from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.message import Content, Text
-from holdfast.model.mode import Mode as PermissionMode
+from holdfast.model.mode import Mode
 from holdfast.settings import Settings
 from holdfast.slash.context import CommandChoice, Preview, RunningProcess
 from holdfast.store.repos import sessions
-from holdfast.store.repos.input_queue import Mode
+from holdfast.store.repos.input_queue import InputMode
 from holdfast.store.search.index import SearchIndex, open_index
 from tests.engine.stage import Stage, set_up
 
@@ -33,7 +33,7 @@ class TestContext:
         self.workdir = folder
         self.source = "chat"
         self.session_id: str | None = None
-        self.busy: Mode = "queue"
+        self.busy: InputMode = "queue"
         self.has_list = False
         self.user = ""
         self.memory_owner = LOCAL_OWNER
@@ -103,12 +103,12 @@ class TestContext:
         await self.engine.open(OpenRequest(ref=self.session_id, model=name))
         return True
 
-    async def permission_mode(self) -> PermissionMode:
+    async def permission_mode(self) -> Mode:
         if self.session_id is None:
             return self.settings.agent.mode
         return (await self.stage.database.read(sessions.get, self.session_id)).summary.mode
 
-    async def change_mode(self, mode: PermissionMode) -> None:
+    async def change_mode(self, mode: Mode) -> None:
         if self.session_id is None:
             raise Invalid("no session yet")
         await self.engine.actions.set_mode(self.session_id, mode, by="ann")

@@ -14,15 +14,14 @@ from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import GoalSet
 from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.message import Content
-from holdfast.model.mode import LOCAL_USER
-from holdfast.model.mode import Mode as PermissionMode
+from holdfast.model.mode import LOCAL_USER, Mode
 from holdfast.providers import registry as providers
 from holdfast.settings import Settings
 from holdfast.slash import registry
 from holdfast.slash.context import CommandChoice, Preview, RunningProcess
 from holdfast.slash.registry import OwnCommand, SlashCommand
 from holdfast.store.repos import sessions
-from holdfast.store.repos.input_queue import Mode
+from holdfast.store.repos.input_queue import InputMode
 
 if TYPE_CHECKING:
     from holdfast.store.search.index import SearchIndex
@@ -65,7 +64,7 @@ class EditorCommandContext:
         self.source: str = "chat"
         self.user: str = ""
         self.memory_owner: str = LOCAL_OWNER
-        self.busy: Mode = "queue"
+        self.busy: InputMode = "queue"
         self.has_list: bool = False
         self.shown: list[str] = []
         self._id = session_id
@@ -105,10 +104,10 @@ class EditorCommandContext:
             return False
         return True
 
-    async def permission_mode(self) -> PermissionMode:
+    async def permission_mode(self) -> Mode:
         return (await self.engine.services.database.read(sessions.get, self._id)).summary.mode
 
-    async def change_mode(self, mode: PermissionMode) -> None:
+    async def change_mode(self, mode: Mode) -> None:
         await self.engine.actions.set_mode(self._id, mode, by=LOCAL_USER)
 
     def prefill_input(self, text: str) -> bool:

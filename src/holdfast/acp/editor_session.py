@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 BY = "editor"
 """`ApprovalAnswered.by` for an answer that a person gave in the editor."""
 CALLER = "acp"
-Outcome = TurnEnded | InputDropped | Quarantined
+EndOfTurn = TurnEnded | InputDropped | Quarantined
 
 
 class EditorSession:
@@ -61,7 +61,7 @@ class EditorSession:
         self._renderer = UpdateRenderer(workdir)
         self._admission = asyncio.Lock()
         """Held while a prompt is admitted: its first event is shown only when it is known to be ours."""
-        self._turns: dict[str, asyncio.Future[Outcome | None]] = {}
+        self._turns: dict[str, asyncio.Future[EndOfTurn | None]] = {}
         """The turns of this editor's prompts, by the id under which they were admitted or which they joined."""
         self._unsent: set[asyncio.Future[None]] = set()
         """One for each prompt that has no turn yet; done when the editor cancels it."""
@@ -190,7 +190,7 @@ class EditorSession:
             case _:
                 pass
 
-    def _end_turn(self, event: Outcome) -> None:
+    def _end_turn(self, event: EndOfTurn) -> None:
         for key in list(self._questions):
             if key[:2] == (self.session_id, event.turn_id):
                 self._stop_asking(key)
@@ -229,7 +229,7 @@ class EditorSession:
                 return "cancelled"
             message = NewMessage(self.session_id, parts, mode="queue", caller=CALLER, instead=instead, goal=goal)
             admission = (await self._engine.submit(message)).admission
-            turn: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+            turn: asyncio.Future[EndOfTurn | None] = asyncio.get_running_loop().create_future()
             self._turns[admission.turn_id] = turn
         outcome = await turn
         return "cancelled" if outcome is None else self._stop_reason(outcome)
@@ -255,7 +255,7 @@ class EditorSession:
             if not cancelled.done():
                 cancelled.set_result(None)
 
-    def _stop_reason(self, outcome: Outcome) -> StopReason:
+    def _stop_reason(self, outcome: EndOfTurn) -> StopReason:
         """Why the turn ended. Raises RequestError for a turn that failed."""
         finish = self._finish.pop(outcome.turn_id, "")
         match outcome:

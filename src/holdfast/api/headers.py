@@ -8,14 +8,14 @@ import msgspec
 
 from holdfast.api.errors import ApiError
 from holdfast.model.ids import SESSION
-from holdfast.store.repos.input_queue import Mode
+from holdfast.store.repos.input_queue import InputMode
 
 CHANNEL_PREFIX = "key:"
 """Channel prefix of callers' session names. `holdfast run --key` and the library share it: the same name is the same session."""
 HERMES_HEADER = "x-hermes-session-id"
 MAX_NAME = 512
 MAX_KEY = 255
-BUSY_MODES: dict[str, Mode | None] = {"queue": "queue", "reject": None, "steer": "steer", "interrupt": "interrupt"}
+BUSY_MODES: dict[str, InputMode | None] = {"queue": "queue", "reject": None, "steer": "steer", "interrupt": "interrupt"}
 
 SIDE_HEADER = "x-session-side"
 """Whether the request is an auxiliary one, for clients that know; otherwise its text decides."""
@@ -61,7 +61,7 @@ def is_retry(headers: Mapping[str, str]) -> bool:
     return headers.get("x-stainless-retry-count", "0").strip().strip("0").isdecimal()
 
 
-def parse_busy_mode(headers: Mapping[str, str]) -> Mode | None:
+def parse_busy_mode(headers: Mapping[str, str]) -> InputMode | None:
     """Return what to do while another turn runs; None rejects the request."""
     mode = headers.get("x-busy", "queue").strip().lower()
     if mode not in BUSY_MODES:

@@ -33,7 +33,7 @@ from holdfast.model.message import Content, Text
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import ownership
-from holdfast.store.repos.input_queue import Mode
+from holdfast.store.repos.input_queue import InputMode
 from holdfast.store.repos.recent_requests import RecentRequest
 from holdfast.store.repos.turn_lookup import TurnPosition
 
@@ -48,7 +48,7 @@ class NewMessage(msgspec.Struct, frozen=True):
 
     session_id: str
     content: str | tuple[Content, ...]
-    mode: Mode | None = "queue"
+    mode: InputMode | None = "queue"
     """What to do while another turn runs; None to refuse."""
     caller: str = ""
     key: str = ""

@@ -11,13 +11,13 @@ from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import GoalSet
 from holdfast.model.ids import looks_like_session
 from holdfast.model.message import Content
-from holdfast.model.mode import Mode as PermissionMode
+from holdfast.model.mode import Mode
 from holdfast.model.session import Session
 from holdfast.providers import registry as models
 from holdfast.settings import Settings
 from holdfast.slash.context import CommandChoice, Preview, RunningProcess
 from holdfast.store.repos import sessions
-from holdfast.store.repos.input_queue import Mode
+from holdfast.store.repos.input_queue import InputMode
 
 if TYPE_CHECKING:
     from holdfast.store.search.index import SearchIndex
@@ -56,7 +56,7 @@ class ChannelCommandContext:
         self.source: str = "gateway"
         self.user: str = ""
         self.memory_owner: str = ""
-        self.busy: Mode = settings.agent.busy
+        self.busy: InputMode = settings.agent.busy
         self.has_list: bool = False
         self.replies: list[str] = []
         self._channel = channel
@@ -142,12 +142,12 @@ class ChannelCommandContext:
         await self.engine.open(OpenRequest(ref=self.session_id, model=name))
         return True
 
-    async def permission_mode(self) -> PermissionMode:
+    async def permission_mode(self) -> Mode:
         if self.session_id is None:
             return self.settings.agent.mode
         return (await self.engine.services.database.read(sessions.get, self.session_id)).summary.mode
 
-    async def change_mode(self, mode: PermissionMode) -> None:
+    async def change_mode(self, mode: Mode) -> None:
         if not self._may_approve:
             raise Invalid("only an approver of this chat may change the permission mode")
         if self.session_id is None:

@@ -285,7 +285,7 @@ class MessageHandler:
         context.busy = await self._busy(incoming)
         return context
 
-    async def _busy(self, incoming: Incoming) -> input_queue.Mode:
+    async def _busy(self, incoming: Incoming) -> input_queue.InputMode:
         chosen = await self._services.database.read(contacts.get_busy_mode, self._channel(incoming))
         return chosen or self._settings.agent.busy
 
@@ -328,7 +328,7 @@ class MessageHandler:
             self._services.ids.make(outbound.OUT),
         )
         note = self._services.ids.make(outbound.OUT)
-        mode: input_queue.Mode = await self._busy(incoming) if goal is None else "queue"
+        mode: input_queue.InputMode = await self._busy(incoming) if goal is None else "queue"
         name = "" if incoming.private else incoming.name
         message = UserInput(
             turn_id=turn_id,
@@ -366,7 +366,7 @@ class MessageHandler:
         return outbox.format_channel(self._name, incoming.chat)
 
 
-def _queued_notice(tx: Transaction, session_id: str, mode: input_queue.Mode) -> str:
+def _queued_notice(tx: Transaction, session_id: str, mode: input_queue.InputMode) -> str:
     """The notice for a message that arrives while a turn runs."""
     if mode == "interrupt":
         return "The running turn is being interrupted; your message is next."

@@ -11,10 +11,9 @@ from holdfast.engine.engine import Engine
 from holdfast.model.errors import Invalid
 from holdfast.model.event import GoalSet
 from holdfast.model.message import Content
-from holdfast.model.mode import LOCAL_USER
-from holdfast.model.mode import Mode as PermissionMode
+from holdfast.model.mode import LOCAL_USER, Mode
 from holdfast.settings import Settings
-from holdfast.store.repos.input_queue import Mode
+from holdfast.store.repos.input_queue import InputMode
 
 if TYPE_CHECKING:
     from holdfast.store.search.index import SearchIndex
@@ -54,7 +53,7 @@ class CommandContext(Protocol):
     """The user, on platforms with several; empty at a terminal."""
     memory_owner: str
     """Whose remembered facts the user may see and change; empty for nobody's."""
-    busy: Mode
+    busy: InputMode
     """What happens to a message that arrives during a turn."""
     has_list: bool
     """Whether `choose` lets the user select in a list of any length."""
@@ -90,10 +89,10 @@ class CommandContext(Protocol):
     async def change_model(self, name: str) -> bool:
         """Change the model; False if that happens after the running turn. Raises Invalid for a malformed name."""
 
-    async def permission_mode(self) -> PermissionMode:
+    async def permission_mode(self) -> Mode:
         """The permission mode of the session, or of the one that the first message creates."""
 
-    async def change_mode(self, mode: PermissionMode) -> None:
+    async def change_mode(self, mode: Mode) -> None:
         """Change the permission mode. Raises Invalid if this user may not."""
 
     def prefill_input(self, text: str) -> bool:

@@ -20,13 +20,13 @@ from holdfast.slash.cost import cost_text
 from holdfast.slash.format import decision_line, require_match
 from holdfast.store.database import Transaction
 from holdfast.store.repos import session_list, sessions
-from holdfast.store.repos.input_queue import Mode
+from holdfast.store.repos.input_queue import InputMode
 
 MODELS_FROM = 100
 """The sessions used last, whose models are offered."""
 OUTPUT_BYTES, OUTPUT_LINES = 20_000, 40
 """How much of the output of a process is shown."""
-BUSY_MODES = tuple(mode for mode in get_args(Mode) if mode != "stop")
+BUSY_MODES = tuple(mode for mode in get_args(InputMode) if mode != "stop")
 BUSY_HELP = {
     "queue": "is sent when the turn has ended",
     "steer": "joins the turn at its next step",

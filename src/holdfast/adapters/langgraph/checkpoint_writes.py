@@ -18,9 +18,8 @@ from holdfast.adapters.langgraph.items import (
     encode_value,
     pack,
 )
-from holdfast.adapters.langgraph.recent_lists import Place, RecentList, RecentLists
-from holdfast.adapters.langgraph.thread_state import Place as StoredPlace
-from holdfast.adapters.langgraph.thread_state import ThreadState
+from holdfast.adapters.langgraph.recent_lists import ChannelKey, RecentList, RecentLists
+from holdfast.adapters.langgraph.thread_state import Place, ThreadState
 from holdfast.adapters.session_pool import PooledSession
 from holdfast.model.event import Event
 from holdfast.model.session import Session
@@ -141,14 +140,14 @@ class PreparedPut(Prepared):
                 places[channel] = self._place(channel, value, state, writer, session_id)
         writer.end_event("put", msgspec.structs.replace(self._fact, values=places))
 
-    def _find(self, state: ThreadState, channel: str, version: object) -> StoredPlace | None:
+    def _find(self, state: ThreadState, channel: str, version: object) -> Place | None:
         """Where the value of an unchanged channel is stored. Two branches may give different values the same version."""
         parent = state.checkpoints.get((self.ns, self._fact.parent or ""))
         if parent is not None and parent.versions.get(channel) == version and channel in parent.values:
-            return cast("StoredPlace", parent.values[channel])
+            return cast("Place", parent.values[channel])
         return None if channel in self._values else state.versions.get((self.ns, channel, version))
 
-    def _key(self, channel: str) -> Place:
+    def _key(self, channel: str) -> ChannelKey:
         return self._thread, self.ns, channel
 
 

@@ -15,7 +15,7 @@ MOST_ELEMENTS = 50_000
 ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
 MESSAGES = "langchain_core.messages."
 _fields, _extra = attrgetter("__dict__"), attrgetter("__pydantic_extra__")
-Place = tuple[str, str, str]
+ChannelKey = tuple[str, str, str]
 """Thread, namespace and channel."""
 Hash = Callable[[Any], bytes]
 """The content hash of an element."""
@@ -87,19 +87,19 @@ class RecentLists:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lists: OrderedDict[Place, RecentList] = OrderedDict()
+        self._lists: OrderedDict[ChannelKey, RecentList] = OrderedDict()
         self._size = 0
 
-    def take(self, place: Place) -> RecentList | None:
+    def take(self, key: ChannelKey) -> RecentList | None:
         with self._lock:
-            found = self._lists.pop(place, None)
+            found = self._lists.pop(key, None)
             self._size -= len(found) if found is not None else 0
             return found
 
-    def put_back(self, place: Place, recent: RecentList) -> None:
+    def put_back(self, key: ChannelKey, recent: RecentList) -> None:
         with self._lock:
-            before = self._lists.pop(place, None)
-            self._lists[place] = recent
+            before = self._lists.pop(key, None)
+            self._lists[key] = recent
             self._size += len(recent) - (len(before) if before is not None else 0)
             while self._size > MOST_ELEMENTS:
                 _, oldest = self._lists.popitem(last=False)

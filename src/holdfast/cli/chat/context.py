@@ -17,8 +17,7 @@ from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import GoalSet, Renewed
 from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.message import Content
-from holdfast.model.mode import LOCAL_USER
-from holdfast.model.mode import Mode as PermissionMode
+from holdfast.model.mode import LOCAL_USER, Mode
 from holdfast.model.session import Session
 from holdfast.model.text import counted
 from holdfast.providers import registry as providers
@@ -26,7 +25,7 @@ from holdfast.settings import Settings
 from holdfast.slash import queued
 from holdfast.slash.context import CommandChoice, Preview, RunningProcess
 from holdfast.store.repos import delegations, input_queue, sessions
-from holdfast.store.repos.input_queue import Mode
+from holdfast.store.repos.input_queue import InputMode
 from holdfast.wiring.store import App
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class TerminalChat(ABC):
         self.source: str = opening.source
         self.user: str = ""
         self.memory_owner: str = LOCAL_OWNER
-        self.busy: Mode = app.settings.agent.busy
+        self.busy: InputMode = app.settings.agent.busy
         self.has_list: bool = False
         self._app = app
         self._opening = msgspec.structs.replace(opening, ref=None)
@@ -69,7 +68,7 @@ class TerminalChat(ABC):
         """Turn ids of messages that were queued here during another turn."""
 
     @property
-    def opening_mode(self) -> PermissionMode:
+    def opening_mode(self) -> Mode:
         """The permission mode of a session that does not exist yet."""
         return self._opening.mode or self.settings.agent.mode
 
@@ -200,13 +199,13 @@ class TerminalChat(ABC):
         self._next_model = None
         return True
 
-    async def permission_mode(self) -> PermissionMode:
+    async def permission_mode(self) -> Mode:
         """See `CommandContext.permission_mode`."""
         if self.session_id is None:
             return self.opening_mode
         return (await self.engine.services.database.read(sessions.get, self.session_id)).summary.mode
 
-    async def change_mode(self, mode: PermissionMode) -> None:
+    async def change_mode(self, mode: Mode) -> None:
         """See `CommandContext.change_mode`."""
         if self.session_id is None:
             self._opening = msgspec.structs.replace(self._opening, mode=mode)

@@ -13,7 +13,7 @@ from holdfast.model.message import Content
 from holdfast.model.session import Session
 from holdfast.store.database import Transaction
 from holdfast.store.repos import idempotency, input_queue, log, sessions, turn_lookup
-from holdfast.store.repos.input_queue import Input, Mode
+from holdfast.store.repos.input_queue import Input, InputMode
 from holdfast.store.repos.leases import Lease
 from holdfast.store.repos.sessions import TakenSession
 from holdfast.store.repos.turn_lookup import LogEnd
@@ -27,7 +27,7 @@ class UserInput(msgspec.Struct, frozen=True, kw_only=True):
 
     turn_id: str
     parts: tuple[Content, ...]
-    mode: Mode | None = "queue"
+    mode: InputMode | None = "queue"
     """What to do while another turn runs; None to refuse."""
     name: str = ""
     sender: str = ""

@@ -8,9 +8,8 @@ from holdfast.engine.admission.admit import Admission
 from holdfast.engine.admission.history_match import ClientHistory, ClientMessage
 from holdfast.engine.admission.prepared_request import PreparedRequest
 from holdfast.model.event import RequestOptions
-from holdfast.model.mode import DEFAULT_MODE
-from holdfast.model.mode import Mode as PermissionMode
-from holdfast.store.repos.input_queue import Mode
+from holdfast.model.mode import DEFAULT_MODE, Mode
+from holdfast.store.repos.input_queue import InputMode
 from holdfast.store.repos.recent_requests import RecentRequest
 
 Auxiliary = Literal["no", "likely", "yes"]
@@ -40,12 +39,12 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     """None for the session's own."""
     default_model: str
-    permission_mode: PermissionMode = DEFAULT_MODE
+    permission_mode: Mode = DEFAULT_MODE
     """The permission mode of a new session."""
     terms: RequestOptions = RequestOptions()
     auxiliary: Auxiliary = "no"
     """Whether the client asks for its own use, such as for a title, and not as part of the conversation."""
-    mode: Mode | None = "queue"
+    mode: InputMode | None = "queue"
     key: str = ""
     request: str = ""
     """A digest of the body."""

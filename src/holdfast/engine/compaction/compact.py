@@ -47,7 +47,7 @@ MIN_RATIO = 0.5
 """The same where we decide what fits: some providers count only part of the request."""
 NO_USAGE = Usage()
 
-Outcome = Compacted | CompactionFailed
+CompactionOutcome = Compacted | CompactionFailed
 
 
 class CompactionSettings(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ async def compact(
     *,
     about: str = "",
     manual: bool = False,
-) -> Outcome | None:
+) -> CompactionOutcome | None:
     """The event to commit; None if the worker shuts down. `frame` is the size of the system text and the tools.
 
     Commits only finished chunks of the summary.
@@ -93,7 +93,7 @@ async def compact(
 
 async def _compact(
     session: SessionToCompact, compacting: CompactionSettings, frame: int, *, about: str, manual: bool
-) -> Outcome | None:
+) -> CompactionOutcome | None:
     context, turn_id = session.context, session.turn_id
 
     def prepare() -> tuple[_ContextBefore, CompactionPlan | None]:
@@ -111,7 +111,9 @@ async def _compact(
     except WorkerLeaving:
         return None
     except SummaryFailed as e:
-        outcome: Outcome = before.failed(f"no summary could be written: {e}", SUMMARY_FAILED, found.upto_seq, e.usage)
+        outcome: CompactionOutcome = before.failed(
+            f"no summary could be written: {e}", SUMMARY_FAILED, found.upto_seq, e.usage
+        )
     else:
         outcome = before.compacted(found, written, about)
     return msgspec.structs.replace(outcome, recorded=session.metered is not None)
@@ -124,7 +126,7 @@ def _author(session: SessionToCompact, compacting: CompactionSettings) -> Summar
     return msgspec.structs.replace(author, ask=session.metered(author.ask))
 
 
-def delete_used_chunks(outcome: Outcome, session_id: str) -> Callable[[Transaction], None]:
+def delete_used_chunks(outcome: CompactionOutcome, session_id: str) -> Callable[[Transaction], None]:
     """Work for the transaction that commits the outcome: delete the chunks once the summary is stored."""
 
     def work(tx: Transaction) -> None:
@@ -173,7 +175,7 @@ class _ContextBefore:
             must_shrink=self._must_shrink,
         )
 
-    def compacted(self, found: CompactionPlan, written: WrittenSummary, about: str = "") -> Outcome:
+    def compacted(self, found: CompactionPlan, written: WrittenSummary, about: str = "") -> CompactionOutcome:
         """The event; a failure if the context would not shrink by a fifth."""
         shown = estimate_messages(planning.after(self._context, found, written.text))
         after = self._frame + shown

@@ -1,6 +1,6 @@
 """Manual compaction between two turns, and its undo."""
 
-from holdfast.engine.compaction.compact import Outcome, compact, delete_used_chunks
+from holdfast.engine.compaction.compact import CompactionOutcome, compact, delete_used_chunks
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.between_turns import ActionBetweenTurns, CommitBetweenTurns
 from holdfast.engine.turn.loop import TurnSettings, unless_stopped, update_frame
@@ -14,7 +14,7 @@ def compacting(about: str) -> ActionBetweenTurns:
         compaction = settings.compaction
         if compaction is None:
             raise Invalid("compaction is turned off in this process")
-        found: list[Outcome | None] = []
+        found: list[CompactionOutcome | None] = []
 
         async def work() -> None:
             found.append(

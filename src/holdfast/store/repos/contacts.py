@@ -7,7 +7,7 @@ import msgspec
 from holdfast.model.errors import NotFound
 from holdfast.model.times import MINUTE
 from holdfast.store.database import Transaction
-from holdfast.store.repos.input_queue import Mode
+from holdfast.store.repos.input_queue import InputMode
 
 CODE_LIFETIME = 60 * MINUTE
 """How long a pairing code is valid."""
@@ -73,11 +73,11 @@ def list_all(tx: Transaction) -> list[Person]:
     return [Person(*row) for row in tx.all("contacts.list_all")]  # type: ignore[arg-type] # the schema checks the types
 
 
-def get_busy_mode(tx: Transaction, channel: str) -> Mode | None:
+def get_busy_mode(tx: Transaction, channel: str) -> InputMode | None:
     """How the chat handles input during a turn, if it has chosen."""
     row = tx.one("contacts.get_busy_mode", channel=channel)
-    return None if row is None else cast("Mode", row[0])
+    return None if row is None else cast("InputMode", row[0])
 
 
-def set_busy_mode(tx: Transaction, channel: str, mode: Mode) -> None:
+def set_busy_mode(tx: Transaction, channel: str, mode: InputMode) -> None:
     tx.run("contacts.set_busy_mode", channel=channel, busy=mode)

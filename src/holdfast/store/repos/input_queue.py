@@ -9,7 +9,7 @@ from holdfast.model.entry import decode, dumps, encode
 from holdfast.model.event import KIND_OF, ChildEnded, Event, RequestOptions, UserSaid
 from holdfast.store.database import Row, Transaction
 
-Mode = Literal["queue", "steer", "interrupt", "stop"]
+InputMode = Literal["queue", "steer", "interrupt", "stop"]
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -17,7 +17,7 @@ class Input(msgspec.Struct, frozen=True):
 
     turn_id: str
     """The turn of the message; with mode `stop`, the turn that is to end."""
-    mode: Mode
+    mode: InputMode
     said: UserSaid | None
     before: tuple[Event, ...] = ()
     """Events for the log before the message: turns from elsewhere, results of the client's calls, further messages."""
@@ -47,7 +47,7 @@ def _pack(waiting: Input) -> str:
     return dumps(msgspec.to_builtins(_Envelope(said, before, waiting.terms)))
 
 
-def _unpack(turn_id: str, mode: Mode, body: str) -> Input:
+def _unpack(turn_id: str, mode: InputMode, body: str) -> Input:
     if not body:
         return Input(turn_id, mode, None)
     if not body.startswith('{"said":'):
@@ -84,7 +84,7 @@ def list_sessions(tx: Transaction, worker_id: str) -> frozenset[str]:
 
 def _inputs(rows: list[Row], running: str | None = None) -> list[Input]:
     return [
-        _unpack(cast("str", turn_id), cast("Mode", mode), cast("str", body))
+        _unpack(cast("str", turn_id), cast("InputMode", mode), cast("str", body))
         for turn_id, mode, body, _ in rows
         if mode != "stop" or turn_id == running
     ]
