@@ -4,18 +4,12 @@ The date is that of the day, so that the text changes at most once a day and pro
 """
 
 import platform
-import re
 from datetime import datetime
 from pathlib import Path
 
-from holdfast.instructions.rules import project_root
-from holdfast.instructions.text_file import read_text
+from holdfast.instructions.git_head import read_git_head
 from holdfast.model.instructions import LoadedPart
 from holdfast.model.sanitize import one_line
-
-HEAD = re.compile(r"ref: refs/heads/(?P<branch>\S{1,250})\s*|(?P<commit>[0-9a-f]{40,64})\s*")
-GITDIR = re.compile(r"gitdir: (?P<path>[^\n\0]{1,4000})\n?")
-SMALL = 4096
 
 
 def describe_environment(now: datetime, workdir: Path | None, terminal: str) -> LoadedPart:
@@ -32,12 +26,5 @@ def describe_environment(now: datetime, workdir: Path | None, terminal: str) -> 
 
 def find_branch(workdir: Path) -> str:
     """The git branch of the directory, or the commit if none is checked out; empty outside a repository."""
-    root = project_root(workdir)
-    git = root / ".git"
-    linked = GITDIR.fullmatch(read_text(git, None, max_bytes=SMALL).text)
-    if linked is not None:  # a linked worktree, or a submodule
-        git = root / linked["path"]
-    head = HEAD.fullmatch(read_text(git / "HEAD", None, max_bytes=SMALL).text)
-    if head is None:
-        return ""
-    return head["branch"] or f"none, at commit {head['commit'][:12]}"
+    head = read_git_head(workdir)
+    return head.branch or (f"none, at commit {head.commit[:12]}" if head.commit else "")

@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-from holdfast.cli.chat.input.picker import fold
 from tests.cli.chats import newest, said
 from tests.cli.conftest import Holdfast
 from tests.cli.terminal import DOWN, ENTER, TAB, Terminal
@@ -32,11 +29,6 @@ def test_the_session_list_shows_this_directory_first_and_can_be_filtered(
         chat.press(ENTER)
         chat.see("“Café at the harbour”: 2 messages, verified")
         chat.leave()
-
-
-@pytest.mark.parametrize(("text", "folded"), [("Café ÉTÉ", "cafe ete"), ("naïve", "naive"), ("东京", "东京")])
-def test_filters_ignore_case_and_accents(text: str, folded: str) -> None:
-    assert fold(text) == folded
 
 
 def test_a_model_is_chosen_from_a_list(holdfast: Holdfast, home: Path) -> None:

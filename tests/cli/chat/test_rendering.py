@@ -24,7 +24,7 @@ from holdfast.cli.chat.input.history import InputHistory
 from holdfast.cli.chat.input.keyboard import Keyboard
 from holdfast.cli.chat.input.paste import PasteBuffer
 from holdfast.cli.chat.output import diff, markdown_stream
-from holdfast.cli.chat.output.git_branch import GitBranch, read_branch
+from holdfast.cli.chat.output.git_branch import GitBranch
 from holdfast.cli.chat.output.markdown_stream import CONTINUED, MOST_LINES, MarkdownBlock, split_finished
 from holdfast.cli.chat.output.painter import Painter
 from holdfast.cli.chat.output.status_line import StatusFacts, TokenUsage, short_number, status_line
@@ -482,21 +482,21 @@ def test_the_branch_is_read_from_the_repository(tmp_path: Path, head: str, name:
     (tmp_path / ".git" / "HEAD").write_text(head)
     (tmp_path / "src").mkdir()
 
-    assert read_branch(tmp_path / "src") == name
+    assert GitBranch(tmp_path / "src", lambda: 0.0).name() == name
 
 
 def test_the_branch_of_a_worktree_is_read_and_a_damaged_one_has_none(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / ".git").write_text("gitdir: ../main/.git/worktrees/tree\n")
-    assert read_branch(tree) == ""
+    assert GitBranch(tree, lambda: 0.0).name() == ""
 
     (tmp_path / "main" / ".git" / "worktrees" / "tree").mkdir(parents=True)
     (tmp_path / "main" / ".git" / "worktrees" / "tree" / "HEAD").write_text("ref: refs/heads/topic")
-    assert read_branch(tree) == "topic"
+    assert GitBranch(tree, lambda: 0.0).name() == "topic"
 
     (tree / ".git").write_bytes(b"gitdir: \0")
-    assert read_branch(tree) == ""
+    assert GitBranch(tree, lambda: 0.0).name() == ""
 
 
 def test_the_branch_is_read_at_most_once_a_second(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """A full-screen picker: a list that is filtered while the user types, with a preview of the selected option."""
 
 import asyncio
-import unicodedata
 from collections.abc import Sequence
 
 from prompt_toolkit.application import Application
@@ -21,6 +20,7 @@ from holdfast.cli.chat.output.text_fit import fit
 from holdfast.model.errors import HoldfastError
 from holdfast.model.sanitize import visible
 from holdfast.slash.context import CommandChoice, Preview
+from holdfast.store.search.folding import fold
 from holdfast.tasks import Tasks
 
 QUESTION_ROWS = 8
@@ -187,8 +187,3 @@ class Picker:
             event.app.exit(result=None)
 
         return keys
-
-
-def fold(text: str) -> str:
-    """The text without case and accents, for comparison."""
-    return "".join(c for c in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(c))
