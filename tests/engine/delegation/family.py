@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.engine.delegation.link import DelegationLimits
 from holdfast.engine.spending.meter import SpendingLimits
+from holdfast.model.errors import Busy
 from holdfast.model.event import ChildEnded, Event, ToolEnded
 from holdfast.model.message import Text, ToolCall, ToolResult, text_of
 from holdfast.model.provider import AskModel, Delta, ModelReply, ModelRequest, TextDelta
@@ -50,6 +51,16 @@ class Family:
         async for _ in self.stage.database.listen(child_id):
             record = await self.stage.database.read(delegations.get, child_id)
             if record is not None and record.ended_at is not None:
+                return
+
+    async def end(self, session_id: str) -> None:
+        """End a session as soon as no completion of a child keeps it busy."""
+        while True:
+            try:
+                await self.stage.engine.actions.end(session_id)
+            except Busy:
+                await asyncio.sleep(0.01)
+            else:
                 return
 
     async def is_busy(self) -> bool:

@@ -230,7 +230,7 @@ async def test_only_so_many_children_run_at_once(tmp_path: Path) -> None:
         refused = [text for text in results(events) if "[agent] max_children" in text]
         assert refused
         assert len(await one.children(parent)) + len(refused) == 4
-        await one.stage.engine.actions.end(parent)
+        await one.end(parent)
 
 
 async def test_a_child_that_never_ends_is_stopped_at_its_time_limit(tmp_path: Path) -> None:
