@@ -147,7 +147,7 @@ def test_a_broken_disk_fails_every_write_with_a_named_error_and_nothing_hangs(
 
 
 def some(calls: Sequence[int], call: str, error: str) -> Sequence[int]:
-    """Every eighth write, alternating between ENOSPC and EIO; every call of another kind."""
+    """Every sixteenth write, alternating between ENOSPC and EIO; every call of another kind."""
     if call != "pwrite64":
         return calls
     first = sampling.EVERY_WRITE if error == "EIO" else 0
