@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.engine.admission import input_queue as queued
-from holdfast.engine.delegation.link import DelegationLimits, create_child, plan_child
+from holdfast.engine.delegation.create import DelegationLimits, create_child, plan_child
 from holdfast.model.delegation import DelegationRequest
 from holdfast.model.event import ChildEnded, Delegation, SessionOpened, UserSaid
 from holdfast.model.message import Text

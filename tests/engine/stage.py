@@ -13,7 +13,7 @@ from holdfast.clock import SystemClock
 from holdfast.engine.admission.admit import Admission
 from holdfast.engine.admission.open_session import OpenRequest
 from holdfast.engine.compaction.compact import CompactionSettings
-from holdfast.engine.delegation.link import DelegationLimits
+from holdfast.engine.delegation.create import DelegationLimits
 from holdfast.engine.engine import Engine
 from holdfast.engine.explain import ExplainSettings
 from holdfast.engine.liveness.dead_workers import DeadWorkers

@@ -10,7 +10,7 @@ from holdfast.batch.batch import Batch
 from holdfast.batch.prompts import BatchPrompt, read
 from holdfast.batch.results import ResultFile
 from holdfast.cli import context, errors, render, signals
-from holdfast.cli.parsing.non_empty import PATH
+from holdfast.cli.parsing.non_empty_types import PATH
 from holdfast.cli.progress import ProgressBar
 from holdfast.model.errors import Invalid
 from holdfast.model.sanitize import visible

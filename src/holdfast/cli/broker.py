@@ -10,7 +10,7 @@ from holdfast import config
 from holdfast.broker import admin
 from holdfast.cli import context, errors, render, signals
 from holdfast.cli.parsing.groups import SuggestingGroup
-from holdfast.cli.parsing.non_empty import PATH, TEXT
+from holdfast.cli.parsing.non_empty_types import PATH, TEXT
 from holdfast.clock import SystemClock, format_local_time
 from holdfast.interop.serialization import format_time
 from holdfast.model.sanitize import visible

@@ -14,7 +14,7 @@ from holdfast.cli import errors, render
 from holdfast.cli.context import CliContext
 from holdfast.cli.parsing import arguments
 from holdfast.cli.parsing.groups import LazyGroup, similar_commands
-from holdfast.cli.parsing.non_empty import PATH
+from holdfast.cli.parsing.non_empty_types import PATH
 from holdfast.model.errors import HoldfastError
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli import context, render
 from holdfast.cli.parsing.groups import SuggestingGroup
-from holdfast.cli.parsing.non_empty import NonEmptyPath
+from holdfast.cli.parsing.non_empty_types import NonEmptyPath
 from holdfast.clock import format_local_time
 from holdfast.interop.documents.memory import (
     FactDetailResponse,

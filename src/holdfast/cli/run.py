@@ -18,7 +18,7 @@ from holdfast.cli import (
     turn_documents,
     turn_output,
 )
-from holdfast.cli.parsing.non_empty import TEXT
+from holdfast.cli.parsing.non_empty_types import TEXT
 from holdfast.cli.parsing.session_ref import REF
 from holdfast.cli.progress import Spinner
 from holdfast.cli.turn_documents import TurnLines

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from holdfast.cli import context, errors, garbage_collection, model_setup, render, signals
-from holdfast.cli.parsing.non_empty import TEXT
+from holdfast.cli.parsing.non_empty_types import TEXT
 from holdfast.process_slots import MAX_PROCESSES, ProcessSlot
 from holdfast.safe_fetch import is_loopback
 from holdfast.settings import Settings

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.cli import context, render
 from holdfast.cli.parsing.groups import SuggestingGroup
-from holdfast.cli.parsing.non_empty import TEXT
+from holdfast.cli.parsing.non_empty_types import TEXT
 from holdfast.model.errors import Conflict, Invalid, NotFound
 from holdfast.model.sanitize import one_line, visible
 

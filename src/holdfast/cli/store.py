@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import context, render
-from holdfast.cli.parsing.non_empty import PATH
+from holdfast.cli.parsing.non_empty_types import PATH
 from holdfast.cli.progress import show_stages
 from holdfast.model.sanitize import visible
 from holdfast.model.text import counted

@@ -22,7 +22,7 @@ from holdfast.slash import (
     navigation,
     questions,
     queued,
-    rewinding,
+    rewind,
     session_info,
     skills,
     turn_control,
@@ -112,7 +112,7 @@ COMMANDS = (
     ),
     SlashCommand(
         "rewind",
-        rewinding.rewind,
+        rewind.rewind,
         "go back before a message and restore the files changed since; previews first",
         "[NUMBER|@SEQ|undo] [both|files|conversation] [--force PATH]",
     ),

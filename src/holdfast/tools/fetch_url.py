@@ -12,7 +12,7 @@ from holdfast.model.text import decode_text
 from holdfast.model.tool import ToolContext, ToolOutput
 from holdfast.safe_fetch import FetchedContent, SafeFetcher, TooLarge
 from holdfast.tools.spec import load_spec
-from holdfast.tools.web.untrusted import frame
+from holdfast.tools.web.content_frame import frame
 
 if TYPE_CHECKING:
     from holdfast.tools.web.html_text import PageText

@@ -7,7 +7,7 @@ from holdfast.model.text import truncate
 from holdfast.model.tool import ToolContext, ToolOutput
 from holdfast.model.web_search import SearchResult, WebSearch
 from holdfast.tools.spec import load_spec
-from holdfast.tools.web.untrusted import frame
+from holdfast.tools.web.content_frame import frame
 
 MAX_RESULTS = 10
 MAX_QUERY = 400

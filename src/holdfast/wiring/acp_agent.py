@@ -10,7 +10,7 @@ from holdfast.model.errors import Unsupported
 from holdfast.stdio_pipes import PipeLines, open_pipes, own_descriptors
 from holdfast.wiring.compaction import context_window
 from holdfast.wiring.engine import open_engine
-from holdfast.wiring.stopping import run_until_stopped
+from holdfast.wiring.run_until_stopped import run_until_stopped
 from holdfast.wiring.store import App
 
 KIND = "acp"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.engine.delegation.link import DelegationLimits
+from holdfast.engine.delegation.create import DelegationLimits
 from holdfast.engine.turn.delegate_call import DelegationSettings
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Delegation

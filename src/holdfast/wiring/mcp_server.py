@@ -19,7 +19,7 @@ from holdfast.installation import command_to_add
 from holdfast.model.errors import Unsupported
 from holdfast.tasks import running
 from holdfast.wiring.engine import open_engine
-from holdfast.wiring.stopping import run_until_stopped
+from holdfast.wiring.run_until_stopped import run_until_stopped
 from holdfast.wiring.store import App
 
 KIND = "mcp"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.engine.delegation.link import DelegationLimits
+from holdfast.engine.delegation.create import DelegationLimits
 from holdfast.engine.spending.meter import SpendingLimits
 from holdfast.model.errors import Busy
 from holdfast.model.event import ChildEnded, Event, ToolEnded

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.delegation.link import DelegationLimits
+from holdfast.engine.delegation.create import DelegationLimits
 from holdfast.engine.delegation.stop import stop_child
 from holdfast.model.event import (
     ChildEnded,

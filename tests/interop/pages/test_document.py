@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.delegation.link import BRIEF
+from holdfast.engine.delegation.create import BRIEF
 from holdfast.interop.pages import document
 from holdfast.interop.pages.rendering import ItemLinks
 from holdfast.interop.pages.transcript import PageTranscript

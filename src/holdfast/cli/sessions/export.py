@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli import context, render
-from holdfast.cli.parsing.non_empty import PATH
+from holdfast.cli.parsing.non_empty_types import PATH
 from holdfast.cli.parsing.session_ref import REF
 from holdfast.interop.export import jsonl as exporting
 from holdfast.interop.export.formats import FORMATS, read_rendered

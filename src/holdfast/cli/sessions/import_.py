@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from holdfast.cli import context, errors, render
-from holdfast.cli.parsing.non_empty import TEXT
+from holdfast.cli.parsing.non_empty_types import TEXT
 from holdfast.cli.progress import show_progress
 from holdfast.interop.importing.runner import ImportInput, ImportResult, ImportRun
 from holdfast.model.errors import Invalid

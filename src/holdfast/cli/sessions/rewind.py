@@ -13,7 +13,7 @@ from holdfast.engine.rewinds import RewindPlan
 from holdfast.interop.documents.rewinds import RewindResponse
 from holdfast.model.mode import LOCAL_USER
 from holdfast.model.sanitize import visible
-from holdfast.slash.rewinding import RewindWords, describe_result
+from holdfast.slash.rewind import RewindArguments, describe_result
 from holdfast.wiring.engine import open_engine
 from holdfast.wiring.store import App
 
@@ -46,12 +46,12 @@ def rewind(
         raise click.UsageError("--turns, --to and --undo cannot be used together")
     if not (preview or yes) and (as_json or not sys.stdin.isatty()):
         raise click.UsageError("without a terminal, --yes or --preview is needed")
-    given = RewindWords(turns or 1, message, undo, what or "both", force)
+    given = RewindArguments(turns or 1, message, undo, what or "both", force)
     context.hide_secrets()
     return context.with_app(lambda app: _rewind(app, ref, given, preview=preview, yes=yes, as_json=as_json))
 
 
-async def _rewind(app: App, ref: str, given: RewindWords, *, preview: bool, yes: bool, as_json: bool) -> int:
+async def _rewind(app: App, ref: str, given: RewindArguments, *, preview: bool, yes: bool, as_json: bool) -> int:
     async with open_engine(
         app.database, app.settings, config.environment(), supervisor=app.supervisor, kind="rewind"
     ) as engine:
@@ -61,7 +61,9 @@ async def _rewind(app: App, ref: str, given: RewindWords, *, preview: bool, yes:
         return await signals.run_until_signalled(work, engine.drain, engine.death)
 
 
-async def _run(engine: Engine, session_id: str, given: RewindWords, *, preview: bool, yes: bool, as_json: bool) -> int:
+async def _run(
+    engine: Engine, session_id: str, given: RewindArguments, *, preview: bool, yes: bool, as_json: bool
+) -> int:
     plan = await _plan(engine, session_id, given)
     shown = engine.rewinds.preview(plan)
     if not as_json:
@@ -81,7 +83,7 @@ async def _run(engine: Engine, session_id: str, given: RewindWords, *, preview: 
     return errors.FAILED if failed else errors.DONE
 
 
-async def _plan(engine: Engine, session_id: str, given: RewindWords) -> RewindPlan:
+async def _plan(engine: Engine, session_id: str, given: RewindArguments) -> RewindPlan:
     if given.undo:
         return await engine.rewinds.plan_undo(session_id, force=given.force)
     return await engine.rewinds.plan(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.engine.delegation.link import (
+from holdfast.engine.delegation.create import (
     DelegationLimits,
     PlannedChild,
     check_background,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.engine.decisions import decided
-from holdfast.engine.delegation.link import BRIEF
+from holdfast.engine.delegation.create import BRIEF
 from holdfast.interop.pages.code import ArgumentField, argument_fields
 from holdfast.model.entry import Entry
 from holdfast.model.event import (

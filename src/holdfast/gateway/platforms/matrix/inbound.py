@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.gateway.platforms.matrix.homeserver import Json
 from holdfast.gateway.platforms.matrix.rooms import KeyMissing, Undecryptable, is_encryption_event
-from holdfast.gateway.platforms.matrix.waiting import WaitingEvents
+from holdfast.gateway.platforms.matrix.waiting_events import WaitingEvents
 from holdfast.model.times import Clock
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ WHAT = {
 }
 
 
-class RewindWords(msgspec.Struct, frozen=True):
+class RewindArguments(msgspec.Struct, frozen=True):
     """The arguments of the command."""
 
     turns: int = 1
@@ -38,7 +38,7 @@ async def rewind(context: CommandContext, rest: str) -> None:
             context.show("Nothing was changed.")
             return
         rest = point
-    given = parse_words(rest)
+    given = parse_arguments(rest)
     if given.undo:
         plan = await rewinds.plan_undo(session_id, force=given.force)
     else:
@@ -66,7 +66,7 @@ async def _choose_point(context: CommandContext, session_id: str) -> str | None:
         return ""
 
     async def describe(point: str) -> str:
-        plan = await context.engine.rewinds.plan(session_id, message=parse_words(point).message)
+        plan = await context.engine.rewinds.plan(session_id, message=parse_arguments(point).message)
         assert plan.conversation is not None, "conversations are part of the plan"
         taken = f"{counted(plan.conversation.messages, 'message')} would be taken back"
         return "\n".join(filter(None, [taken, context.engine.rewinds.preview(plan)]))
@@ -88,13 +88,13 @@ async def _ask(context: CommandContext, plan: RewindPlan, preview: str, *, undo:
     return await context.choose("Go back?", [CommandChoice(word, WHAT[word]) for word in offered], describe)
 
 
-def parse_words(rest: str) -> RewindWords:
+def parse_arguments(rest: str) -> RewindArguments:
     """Parse the arguments. Raises Invalid."""
     try:
         words = shlex.split(rest)
     except ValueError as e:
         raise Invalid(f"{rest!r} cannot be read: {e}") from e
-    given = RewindWords()
+    given = RewindArguments()
     while words:
         word = words.pop(0)
         if word in WHAT:
