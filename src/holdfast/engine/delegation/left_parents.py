@@ -7,9 +7,8 @@ from holdfast.store.repos import delegations, sessions
 def list_left_parents(tx: Transaction, session_id: str) -> list[str]:
     """The sessions above a child whose open turns delegated to it, if no worker holds them; the nearest first."""
     found: list[str] = []
-    while (record := delegations.get(tx, session_id)) is not None:
-        session_id = record.parent_id
-        parent = sessions.get(tx, session_id)
+    for record in delegations.iterate_above(tx, session_id):
+        parent = sessions.get(tx, record.parent_id)
         if parent.summary.open_turn == record.turn_id and parent.lease_worker is None:
-            found.append(session_id)
+            found.append(parent.id)
     return found

@@ -143,7 +143,7 @@ class Meter:
     def _reserve(self, tx: Transaction, call: PlannedCall) -> bool:
         """Reserve the call's estimate if it fits into every limit; False if it has to wait."""
         usage.catch_up_some(tx)  # names the key: from here on, no other reservation is made until the commit
-        user = budget.find_user(tx, call.session_id) if call.session_id else ""
+        user = usage.find_sender(tx, call.session_id) if call.session_id else ""
         root = budget.find_root(tx, call.session_id) if call.session_id else ""
         call = msgspec.structs.replace(call, user=user, root_id=root, amount=self._known_amount(tx, call))
         raised = budget.get_raise(tx, root) if root else 0

@@ -64,7 +64,7 @@ async def report_session(database: Database, meter: Meter, session_id: str, *, a
 
     def work(tx: Transaction) -> SessionSpending:
         sessions.get(tx, session_id)
-        user, root = budget.find_user(tx, session_id), budget.find_root(tx, session_id)
+        user, root = usage.find_sender(tx, session_id), budget.find_root(tx, session_id)
         raised = budget.get_raise(tx, root)
         call = PlannedCall("", session_id, root, user, "", day_of(at), "", at, 0)
         limits = [

@@ -11,7 +11,7 @@ ends a parent's call, turn or session, changes the link in the same commit:
   are still queued then become events.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from holdfast.model.delegation import DelegationRecord
@@ -142,11 +142,18 @@ def is_task(tx: Transaction, child_id: str, turn_id: str) -> bool:
 
 def find_root(tx: Transaction, session_id: str, turn_id: str) -> tuple[str, str]:
     """The session at the top of the tree, and its turn that delegated; the given ones for a session that is no child."""
+    for record in iterate_above(tx, session_id):
+        session_id, turn_id = record.parent_id, record.turn_id
+    return session_id, turn_id
+
+
+def iterate_above(tx: Transaction, session_id: str) -> Iterator[DelegationRecord]:
+    """The delegations that lead to a session, the nearest first. A session that is above itself ends them."""
     seen = {session_id}
     while (record := get(tx, session_id)) is not None and record.parent_id not in seen:
-        session_id, turn_id = record.parent_id, record.turn_id
+        yield record
+        session_id = record.parent_id
         seen.add(session_id)
-    return session_id, turn_id
 
 
 def count_running(tx: Transaction, parent_id: str) -> int:
@@ -179,11 +186,8 @@ def after_append(
 def _notify_ancestors(tx: Transaction, parent_id: str) -> None:
     """Notify those who watch a session above that a question of a child was asked or is closed."""
     tx.notify(parent_id)
-    seen = {parent_id}
-    while (record := get(tx, parent_id)) is not None and record.parent_id not in seen:
-        parent_id = record.parent_id
-        seen.add(parent_id)
-        tx.notify(parent_id)
+    for record in iterate_above(tx, parent_id):
+        tx.notify(record.parent_id)
 
 
 def _update_parent(tx: Transaction, parent_id: str, event: Event, *, at: int) -> list[Note]:

@@ -16,7 +16,6 @@ from holdfast.model.goal import Goal
 from holdfast.model.price import to_nano
 from holdfast.store.database import Row, Transaction, Value
 from holdfast.store.repos import approvals, delegations, log
-from holdfast.store.spending import usage
 
 SettingsLimit = Literal["session", "user", "day"]
 LimitName = Literal["session", "goal", "user", "day"]
@@ -108,11 +107,6 @@ def _spent(row: Row | None, summed: Row | None) -> Spent:
 def get_price_record(tx: Transaction, model: str, *, since: str) -> PriceRecord:
     row = tx.one("usage.get_price_record", model=model, first=since)
     return PriceRecord() if row is None else PriceRecord(*row)  # type: ignore[arg-type] # the query casts them
-
-
-def find_user(tx: Transaction, session_id: str) -> str:
-    """The user whose message the session works on; empty for the local user."""
-    return usage.find_sender(tx, session_id)
 
 
 def reserve(tx: Transaction, call: PlannedCall) -> None:
