@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.dashboard.context import DashboardContext, get_context
+from holdfast.dashboard.context import ACTOR, DashboardContext, get_context
 from holdfast.dashboard.forms import action_response, get_fields, parse_int_field, require_field
 from holdfast.dashboard.session import load_session
 from holdfast.engine.admission.open_session import OpenRequest
@@ -20,7 +20,6 @@ from holdfast.model.session import Session
 from holdfast.model.text import counted
 from holdfast.store.repos import approvals
 
-ACTOR = "the dashboard"
 ANSWERS = {
     "allow": Answer(allowed=True),
     "session": Answer(allowed=True, scope="session"),

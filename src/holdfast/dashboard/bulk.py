@@ -9,8 +9,7 @@ from typing import IO
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from holdfast.dashboard.actions import ACTOR
-from holdfast.dashboard.context import DashboardContext, get_context
+from holdfast.dashboard.context import ACTOR, DashboardContext, get_context
 from holdfast.dashboard.forms import action_response, get_fields, require_field
 from holdfast.dashboard.session import available_actions, load_session
 from holdfast.interop.export.formats import FORMATS, render_session

@@ -18,6 +18,9 @@ from holdfast.store.database import Database
 from holdfast.store.repos.schedules import Schedule
 from holdfast.store.search.index import SearchIndex
 
+ACTOR = "the dashboard"
+"""How the log names whoever acts in it."""
+
 
 class SchedulePort(Protocol):
     """Adds and runs schedules."""

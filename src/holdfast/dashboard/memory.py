@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.dashboard import templating
-from holdfast.dashboard.context import get_context
+from holdfast.dashboard.context import ACTOR, get_context
 from holdfast.dashboard.forms import action_response, get_fields, require_field
 from holdfast.interop.documents.memory import describe_owned_place, describe_source
 from holdfast.model.memory.fact import NewFact, parse_fact_id
@@ -15,7 +15,6 @@ from holdfast.store.repos.memory import FactFilter
 
 SHOWN = 200
 MAX_QUERY = 500
-BY = "the dashboard"
 PAGE = "/ui/memory"
 
 
@@ -39,7 +38,7 @@ async def show_memory(request: Request) -> Response:
 
 async def add_fact(request: Request) -> Response:
     context, text = get_context(request), require_field(request, "text")
-    new = NewFact(place=MemoryPlace(LOCAL_OWNER), scope="user", text=text, author=BY)
+    new = NewFact(place=MemoryPlace(LOCAL_OWNER), scope="user", text=text, author=ACTOR)
     fact = await context.database.write(memory.add, new, seq=0, at=context.now)
     return action_response(request, f"Saved as {fact.id}", PAGE)
 
@@ -47,11 +46,11 @@ async def add_fact(request: Request) -> Response:
 async def correct_fact(request: Request) -> Response:
     context, text = get_context(request), get_fields(request).get("text", "")
     number = parse_fact_id(request.path_params["id"])
-    fact = await context.database.write(memory.correct, number, text, by=BY, at=context.now)
+    fact = await context.database.write(memory.correct, number, text, by=ACTOR, at=context.now)
     return action_response(request, f"{fact.id} replaces fact-{number}", PAGE)
 
 
 async def forget_fact(request: Request) -> Response:
     context, number = get_context(request), parse_fact_id(request.path_params["id"])
-    count = await context.database.write(memory.forget, number, by=BY, at=context.now)
+    count = await context.database.write(memory.forget, number, by=ACTOR, at=context.now)
     return action_response(request, f"Forgot fact-{number} ({counted(count, 'version')})", PAGE)

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from holdfast.dashboard import templating
 from holdfast.dashboard.auth import is_https
-from holdfast.dashboard.context import get_context
+from holdfast.dashboard.context import ACTOR, get_context
 from holdfast.dashboard.forms import parse_int_field, require_field
 from holdfast.dashboard.session import load_session
 from holdfast.interop import sharing
@@ -25,7 +25,6 @@ from holdfast.store.repos.shares import Share
 
 PAGE_EVENTS = 300
 """Events on one page of a shared session; arbitrary, enough for most."""
-BY = "the dashboard"
 EXPIRIES = ((1, "1 day"), (7, "7 days"), (30, "30 days"), (365, "a year"))
 GONE = "This link does not exist, has expired or was revoked."
 PUBLIC_HEADERS = {
@@ -120,7 +119,7 @@ async def share(request: Request) -> Response:
     if days is None:
         raise Invalid("days is empty")
     session = await context.database.read(load_session, request.path_params["id"])
-    new = await sharing.create(context.database, services.ids, session.id, days=days, by=BY, at=context.now)
+    new = await sharing.create(context.database, services.ids, session.id, days=days, by=ACTOR, at=context.now)
     origin = f"{'https' if is_https(request) else 'http'}://{request.headers.get('host', '')}"
     return await _render_links(request, session.id, url=origin + new.path)
 
@@ -128,7 +127,7 @@ async def share(request: Request) -> Response:
 async def revoke(request: Request) -> Response:
     """Revoke one link."""
     context, share_id = get_context(request), require_field(request, "share")
-    revoked = await context.database.write(shares.revoke, share_id, by=BY, at=context.now)
+    revoked = await context.database.write(shares.revoke, share_id, by=ACTOR, at=context.now)
     return await _render_links(request, revoked.session_id)
 
 

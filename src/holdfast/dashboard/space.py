@@ -110,8 +110,9 @@ def _describe_peer_sessions(name: str, offline: bool, sessions: Sequence[PeerSes
             "s": codes.get(one.state or "", 0),
             "g": group,
             "src": "peer",
+            "c": 0,
+            "peer": name,
         }
-        | {"c": 0, "peer": name}
         for one in sessions
     ]
 
