@@ -1,6 +1,7 @@
 """Builds and checks the final reply, in the same way for all providers."""
 
 import secrets
+import sys
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -67,7 +68,14 @@ def build_reply(parts: Iterable[Part], *, model: str, finish: str, usage: Usage,
 
 def read_count(usage: dict[str, object] | None, *path: str) -> int:
     """A number in the provider's token usage; 0 if it is missing or invalid."""
+    return max(0, int(read_number(usage, *path) or 0))
+
+
+def read_number(usage: dict[str, object] | None, *path: str) -> float | None:
+    """A number in the provider's usage; None if it is missing, no number, or not finite."""
     value: object = usage
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
-    return max(0, int(value)) if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) <= sys.float_info.max else None

@@ -1,4 +1,5 @@
 import json
+import math
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -361,6 +362,18 @@ async def test_counts_in_every_chunk_are_totals(server: OpenAiServer, provider: 
     _, reply = await ask(provider)
 
     assert reply.usage == Usage(tokens_in=3, cache_read=2, cost=0.25)
+
+
+@pytest.mark.parametrize("number", [True, "0.5", -math.inf, math.inf, math.nan, 10**400, [1]], ids=lambda one: str(one)[:9])
+async def test_numbers_that_count_nothing_lose_no_reply(
+    server: OpenAiServer, provider: OpenAiProvider, number: object
+) -> None:
+    counted = usage_chunk({"prompt_tokens": 3, "completion_tokens": number, "cost": number})
+    server.acts.append(stream(chunk({"content": "Hi."}, "stop"), counted))
+
+    _, reply = await ask(provider)
+
+    assert (reply.parts, reply.usage) == ((Text("Hi."),), Usage(tokens_in=3))
 
 
 @pytest.mark.parametrize("chunks", [[], [chunk({"content": "half"})]], ids=["from the start", "in mid-reply"])

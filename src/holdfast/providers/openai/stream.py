@@ -15,7 +15,7 @@ from holdfast.model.message import Part, Reasoning, Text
 from holdfast.model.provider import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta
 from holdfast.providers.error_mapping import ProviderErrorResponse
 from holdfast.providers.openai.request import NAME
-from holdfast.providers.reply_builder import CallIdAllocator, VendorCall, build_reply, read_count
+from holdfast.providers.reply_builder import CallIdAllocator, VendorCall, build_reply, read_count, read_number
 from holdfast.providers.sse_parser import decode_event
 
 FINISHES = {
@@ -214,7 +214,7 @@ class OpenAiReply:
 
     def _usage_total(self) -> Usage:
         usage = self._usage
-        cost = usage.get("cost") if usage else None
+        cost = read_number(usage, "cost")
         return Usage(
             tokens_in=read_count(usage, "prompt_tokens"),
             tokens_out=read_count(usage, "completion_tokens"),
@@ -222,5 +222,5 @@ class OpenAiReply:
             or read_count(usage, "prompt_cache_hit_tokens"),
             cache_write=read_count(usage, "prompt_tokens_details", "cache_write_tokens"),
             reasoning=read_count(usage, "completion_tokens_details", "reasoning_tokens"),
-            cost=float(cost) if isinstance(cost, int | float) else None,
+            cost=None if cost is None else float(cost),
         )
