@@ -162,7 +162,7 @@ class SafeFetcher:
                     return answer, url
             finally:
                 await answer.aclose()
-            url = urljoin(url, location)
+            url = urljoin(url, "%20".join(location.split()))
             if urlsplit(url)[:2] != (parsed.scheme, parsed.netloc):
                 headers = {}
         raise Unavailable(f"the server redirected more than {MAX_REDIRECTS} times")

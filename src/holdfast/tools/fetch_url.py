@@ -21,6 +21,7 @@ MAX_BYTES = 5 * 1024 * 1024
 PAGE_CHARS = 40_000
 HTML_TYPES = ("text/html", "application/xhtml+xml")
 TEXT_TYPES = re.compile(r"(text/.*|application/(json|xml|javascript|x-ndjson|yaml|toml)|application/.*\+(json|xml))")
+MEDIA_TYPE = re.compile(r"[\w.+-]{1,50}/[\w.+-]{1,50}", re.ASCII)
 META_CHARSET = re.compile(rb"""<meta[^>]{0,200}charset\s{0,9}=\s{0,9}["']?([\w.:-]{1,40})""", re.IGNORECASE)
 CHARSET = re.compile(r"""charset\s{0,9}=\s{0,9}["']?([\w.:-]{1,40})""", re.IGNORECASE)
 MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -63,8 +64,8 @@ class FetchUrlTool:
             return ToolOutput.say(f"The page was not read: {e}.", ok=False)
         media_type = content.content_type.partition(";")[0].strip().lower()
         if media_type and media_type not in HTML_TYPES and TEXT_TYPES.fullmatch(media_type) is None:
-            size = f"{len(content.body):,} bytes"
-            return ToolOutput.say(f"{content.url} is not text but {media_type[:100]} ({size}).", ok=False)
+            kind = media_type if MEDIA_TYPE.fullmatch(media_type) else "of an unknown type"
+            return ToolOutput.say(f"{content.url} is not text but {kind} ({len(content.body):,} bytes).", ok=False)
         # In a thread, because a large page takes a second.
         page = await asyncio.to_thread(_read_page, content, media_type)
         return ToolOutput.say(self._show(content.url, page, parsed.offset))

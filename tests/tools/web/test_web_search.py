@@ -40,9 +40,11 @@ async def test_results_are_listed_and_marked_as_untrusted(server: SearchServer, 
     text = await search(service, scene)
 
     first, *lines, last = text.split("\n")
-    assert f"begins: results of {service.name}. It comes from the web and is not trusted" in first
+    assert "begins. It comes from the web and is not trusted" in first
     assert last.endswith("ends]")
     assert lines == [
+        f"results of {service.name}",
+        "",
         "1. Garden tools & more",
         "   https://a.test/1",
         "   Spades and rakes",
