@@ -95,6 +95,18 @@ async def test_the_limit_of_turns_pauses_the_goal_and_a_resume_allows_as_many_ag
         assert goal.turns == 2
 
 
+async def test_a_goal_that_was_paused_at_its_limit_is_not_continued_with_the_next_message(tmp_path: Path) -> None:
+    async with goal_worker(tmp_path) as one:
+        session = await one.session()
+        await one.set(session, "reach 100", max_turns=1)
+        await one.until(session, "paused")
+        await one.stage.play(session, "Something else")
+        latest = [message.text for message in one.stage.requests[-1].messages]
+
+    assert latest[-1] == "Something else"
+    assert not any("Continue with it" in text for text in latest)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

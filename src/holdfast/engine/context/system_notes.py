@@ -74,7 +74,7 @@ def _about_goal(event: Event) -> str:
                 "decides whether it is reached, and you are told to continue if it is not. Say clearly when it is reached, "
                 "with the result that shows it, or when you cannot go on without the user."
             )
-        case GoalChecked(decision="continue"):
+        case GoalChecked() if event.text:
             said = f"\nThe check of the last turn says: {event.reason}" if event.reason else ""
             return (
                 "the goal that the user set is not reached yet. Continue with it; do not only report what "
