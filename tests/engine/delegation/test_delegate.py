@@ -268,7 +268,7 @@ async def test_a_child_takes_only_so_many_steps(tmp_path: Path) -> None:
         events = await one.delegate(parent, {"task": "use look", "limits": {"steps": 1}})
 
         assert "failed" in results(events)[0]
-        assert "1 steps without an end, which is the limit" in results(events)[0]
+        assert "1 step without an end, which is the limit" in results(events)[0]
 
 
 async def test_a_call_cannot_ask_for_more_time_than_the_settings_allow(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import msgspec
 from holdfast.engine.context.budget import ENOUGH, BudgetDecision
 from holdfast.model.event import TurnOutcome
 from holdfast.model.message import ToolCall
+from holdfast.model.text import counted
 from holdfast.model.turn import Turn
 
 
@@ -74,7 +75,7 @@ def next_step(
     if not turn.owes_reply:
         return FinishTurn("done")
     if turn.steps >= max_steps:
-        return FinishTurn("failed", f"the turn took {turn.steps} steps without an end, which is the limit", "max_steps")
+        return FinishTurn("failed", f"the turn took {counted(turn.steps, 'step')} without an end, which is the limit", "max_steps")
     left = room()
     match left.kind:
         case "short":
