@@ -364,7 +364,9 @@ async def test_counts_in_every_chunk_are_totals(server: OpenAiServer, provider: 
     assert reply.usage == Usage(tokens_in=3, cache_read=2, cost=0.25)
 
 
-@pytest.mark.parametrize("number", [True, "0.5", -math.inf, math.inf, math.nan, 10**400, [1]], ids=lambda one: str(one)[:9])
+@pytest.mark.parametrize(
+    "number", [True, "0.5", -math.inf, math.inf, math.nan, 10**400, [1]], ids=lambda one: str(one)[:9]
+)
 async def test_numbers_that_count_nothing_lose_no_reply(
     server: OpenAiServer, provider: OpenAiProvider, number: object
 ) -> None:

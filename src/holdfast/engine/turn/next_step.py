@@ -75,7 +75,9 @@ def next_step(
     if not turn.owes_reply:
         return FinishTurn("done")
     if turn.steps >= max_steps:
-        return FinishTurn("failed", f"the turn took {counted(turn.steps, 'step')} without an end, which is the limit", "max_steps")
+        return FinishTurn(
+            "failed", f"the turn took {counted(turn.steps, 'step')} without an end, which is the limit", "max_steps"
+        )
     left = room()
     match left.kind:
         case "short":
