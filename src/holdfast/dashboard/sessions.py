@@ -62,13 +62,15 @@ async def show_sessions(request: Request) -> Response:
     context, parameters = get_context(request), request.query_params
     query = SessionListQuery(**{name: parameters.get(name, "")[:400] for name in SessionListQuery.__struct_fields__})
     results: list[SearchResultRow] = []
-    shown, lag, found = ShownPage([], None), 0, NO_HITS
+    lag, found = 0, NO_HITS
     if query.cost or query.sort == "cost":
         await usage.catch_up(context.database)
     if query.q.strip():
         results, found, lag = await _search(context, query)
+        costs = await context.database.read(dashboard_queries.map_costs, [one.session for one in results])
+        shown = ShownPage([], None, costs)
     else:
-        shown = await context.database.read(_read_shown_page, query)
+        shown = await context.database.read(read_shown_page, query)
     part = templating.is_partial(request)
     with_models = not part and query.has_folded  # otherwise the page requests them when the filters are opened
     name = "sessions.html" if not part else "rows.html" if query.cursor else "list.html"
@@ -139,7 +141,7 @@ class ShownChildren(msgspec.Struct, frozen=True):
 
 
 class ShownPage(msgspec.Struct, frozen=True):
-    """The sessions of a page, what they cost, and the rows below them."""
+    """The sessions of a page, the rows below them, and what all of them cost."""
 
     sessions: list[Session]
     next: str | None
@@ -147,18 +149,19 @@ class ShownPage(msgspec.Struct, frozen=True):
     children: dict[str, ShownChildren] = {}
 
 
-def _read_shown_page(tx: Transaction, query: SessionListQuery) -> ShownPage:
+def read_shown_page(tx: Transaction, query: SessionListQuery) -> ShownPage:
     """A page of the list. The children of its sessions are listed if the list is neither sorted nor of one source."""
     if query.needs_scan:
         return _read_sorted(tx, query)
     page = _read_page(tx, query)
-    costs = dashboard_queries.map_costs(tx, page.sessions)
     parents = {} if query.source else delegations.map_child_ids(tx, page.sessions)
     children = {
         one.id: choose_children(session_tree.list_descendants(tx, [one])[1:])
         for one in page.sessions
         if one.id in parents
     }
+    below = [node.session for one in children.values() for node in one.nodes]
+    costs = dashboard_queries.map_costs(tx, [*page.sessions, *below])
     return ShownPage(page.sessions, page.next, costs, children)
 
 

@@ -1,25 +1,29 @@
 """Where parents and children are shown: lists, trees, JSON, explanations and chat."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from holdfast.cli.chat.interrupted_turn import describe
-from holdfast.dashboard.sessions import MAX_CHILDREN, choose_children
+from holdfast.dashboard.list_query import SessionListQuery
+from holdfast.dashboard.sessions import MAX_CHILDREN, choose_children, read_shown_page
 from holdfast.engine import explain
 from holdfast.interop import session_tree
 from holdfast.interop.documents.sessions import SessionListResponse
 from holdfast.interop.session_tree import TreeNode
 from holdfast.model.entry import Entry
-from holdfast.model.event import ChildStarted, Event, ModelSaid, ToolStarted, TurnStarted
+from holdfast.model.event import ChildStarted, Event, ModelSaid, ToolStarted, TurnStarted, Usage
 from holdfast.model.message import ToolCall
+from holdfast.model.price import NANO
+from holdfast.model.provider import Delta, ModelReply, ModelRequest
 from holdfast.process_lookup import current_identity
 from holdfast.store.database import Transaction
 from holdfast.store.repos import delegations, session_list, sessions
 from holdfast.store.repos.session_list import SessionFilters
-from tests.engine.delegation.family import family
+from holdfast.store.spending import usage
+from tests.engine.delegation.family import answer, family
 
 
 def _listed(tx: Transaction, filters: SessionFilters) -> SessionListResponse:
@@ -62,6 +66,21 @@ async def test_the_dashboard_lists_the_children_that_run_and_the_newest_of_the_o
         assert (few.nodes, few.more) == (tree[:2], 0)
         assert (all_over.nodes, all_over.more) == (tree[2:], 2)
         assert (with_one.nodes, with_one.more) == ([at_work, *tree[3:]], 2)
+
+
+async def test_the_dashboard_shows_what_each_session_of_a_tree_cost(tmp_path: Path) -> None:
+    async def priced(request: ModelRequest) -> AsyncIterator[Delta | ModelReply]:
+        async for item in answer(request):
+            yield msgspec.structs.replace(item, usage=Usage(cost=1.0)) if isinstance(item, ModelReply) else item
+
+    async with family(tmp_path, ask=priced) as one:
+        parent = await one.parent()
+        await one.delegate(parent, {"task": "do it"})
+        await usage.catch_up(one.stage.database)
+        shown = await one.stage.database.read(read_shown_page, SessionListQuery())
+        [child] = [node.session.id for node in shown.children[parent].nodes]
+
+    assert shown.costs == {parent: 2 * NANO, child: NANO}
 
 
 async def test_parents_and_children_are_explained(tmp_path: Path) -> None:
