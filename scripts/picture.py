@@ -188,7 +188,37 @@ def play_rewind(terminal: Terminal) -> None:
     terminal.settle()
 
 
-SCENES = {"chat.svg": play_kill, "chat-tools.svg": play_approval, "chat-rewind.svg": play_rewind}
+def play_agents(terminal: Terminal) -> None:
+    """A chat whose three sub-agents are at work is killed and resumed: it waits for the same ones."""
+    until = "until [ -e go ]; do sleep 0.1; done"
+    count = {"name": "terminal", "arguments": {"command": f"{until}; wc -l *.md"}}
+    terminal.write("child.json", json.dumps({"steps": [{"call": [count]}, {"say": "It has no broken links."}]}))
+    tasks = ("Check the links in README.md", "Check the links in docs", "Check the links in examples")
+    calls = [{"name": "delegate", "arguments": {"task": task, "model": "scripted:child.json"}} for task in tasks]
+    terminal.write("parent.json", json.dumps({"steps": [{"call": calls}, {"say": "No link is broken."}]}))
+    terminal.see("$")
+    terminal.type("holdfast --model scripted:parent.json")
+    terminal.see("new session")
+    terminal.type("Are there broken links?")
+    terminal.see("links in examples")
+    terminal.type("/agents")
+    terminal.see("running: Check the links in examples")
+    terminal.type("!kill -9 $PPID")
+    terminal.see("Killed $")
+    terminal.type("holdfast --continue")
+    terminal.see("waits for the same sub-agents")
+    terminal.write("go", "")
+    terminal.type("y")
+    terminal.see("No link is broken.")
+    terminal.settle()
+
+
+SCENES = {
+    "chat.svg": play_kill,
+    "chat-tools.svg": play_approval,
+    "chat-rewind.svg": play_rewind,
+    "chat-agents.svg": play_agents,
+}
 SCENE_ROWS = {"chat-rewind.svg": 24}
 """The height of the terminal for scenes that fill it."""
 

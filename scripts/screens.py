@@ -1,11 +1,13 @@
 """Makes the screenshots of the dashboard in docs/images: fills a store with an invented day, serves it, and opens it in Chromium."""
 
 import asyncio
+import json
 import re
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,10 +85,38 @@ async def fill(home: Path) -> str:
     return shown
 
 
+def write_scripts(home: Path) -> None:
+    """Write models that delegate three tasks: two take long, one of which delegates a part, and one asks a question."""
+    work = {"name": "terminal", "arguments": {"command": "sleep 600"}}
+    clean = {"name": "terminal", "arguments": {"command": "rm -rf build/staging"}}
+    part = {"name": "delegate", "arguments": {"task": "Run the tests of the parser", "model": "scripted:work.json"}}
+    tasks = {"Read the changelog": "work", "Run the slow tests": "part", "Clean the build": "clean"}
+    calls = [
+        {"name": "delegate", "arguments": {"task": task, "model": f"scripted:{name}.json"}}
+        for task, name in tasks.items()
+    ]
+    for name, made in {"work": [work], "clean": [clean], "part": [part], "parent": calls}.items():
+        (home / f"{name}.json").write_text(json.dumps({"steps": [{"call": made}, {"say": "It is done."}]}))
+
+
+def start_family(url: str) -> str:
+    """Start a session whose sub-agents are at work. Returns its id."""
+
+    def post(path: str, body: dict[str, str]) -> str:
+        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+        request = urllib.request.Request(url + path, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request) as response:
+            found = json.load(response)
+        return str(found.get("id") or found["session_id"])
+
+    parent = post("/v1/sessions", {"title": "Is the release ready?"})
+    return post(f"/v1/sessions/{parent}/turns", {"input": "Is the release ready? Check everything at once."})
+
+
 @contextmanager
 def serving(home: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "holdfast", "--home", str(home), "serve", "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=home)
     assert process.stdout is not None
     try:
         found = re.search(r"(http://\S+);", process.stdout.readline())
@@ -126,7 +156,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-screens-") as folder:
         home = Path(folder) / "home"
         home.mkdir(mode=0o700)
-        (home / "config.toml").write_text(f'model = "scripted:tools"\n[api]\nkey = "{KEY}"\nidle_minutes = 100000\n')
+        write_scripts(home)
+        (home / "config.toml").write_text(
+            f'model = "scripted:parent.json"\n[api]\nkey = "{KEY}"\nidle_minutes = 100000\n'
+        )
         (home / "config.toml").chmod(0o600)
         shown = asyncio.run(fill(home))
         with serving(home) as url, sync_playwright() as playwright:
@@ -137,6 +170,8 @@ def main() -> None:
             take_screenshot(dark, url, "/ui/space", "dashboard-space", ready="#space-canvas[data-ready]")
             take_screenshot(dark, url, "/ui/health", "dashboard-health", ready=".uplot canvas")
             take_screenshot(phone, url, f"/ui/s/{shown}", "dashboard-phone")
+            family = start_family(url)
+            take_screenshot(light, url, f"/ui/s/{family}", "dashboard-agents", ready=".agents .depth-2")
             browser.close()
 
 

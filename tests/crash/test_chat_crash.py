@@ -13,7 +13,8 @@ import pytest
 from holdfast.model.event import Ended, Event, ModelSaid, ToolEnded, ToolStarted, TurnEnded, UserSaid
 from holdfast.model.message import text_of
 from holdfast.model.session import Session
-from holdfast.store.repos import log, session_list
+from holdfast.store.repos import delegations, log, session_list
+from holdfast.store.repos.session_list import SessionFilters
 from holdfast.store.sqlite.driver import open_sqlite
 from tests.cli.terminal import CTRL_C, ENTER, Terminal
 from tests.crash import disk
@@ -140,6 +141,43 @@ async def test_promise_3_after_a_lost_connection_during_a_tool_the_session_can_b
     session, _ = await stored(home)
     assert mark.read_text() == "x\n"
     assert session.summary.end_reason == "cli_close"
+
+
+async def test_promise_30_a_killed_chat_waits_for_the_same_three_sub_agents(tmp_path: Path) -> None:
+    home, mark, flag = tmp_path / "home", tmp_path / "mark", tmp_path / "flag"
+    command = f"echo x >> {mark}; until [ -e {flag} ]; do sleep 0.05; done"
+    child = {"steps": [{"call": [{"name": "terminal", "arguments": {"command": command}}]}, {"say": "I have counted."}]}
+    (tmp_path / "child.json").write_text(json.dumps(child))
+    calls = [
+        {"name": "delegate", "arguments": {"task": f"Count to {n}", "model": f"scripted:{tmp_path}/child.json"}}
+        for n in ("one", "two", "three")
+    ]
+    model = script(tmp_path, {"call": calls}, {"say": "All have counted."})
+    with Terminal(home, model=model) as chat:
+        chat.ready().say("Please count")
+        wait_until(lambda: mark.exists() and mark.read_text() == "x\n" * 3, "three sub-agents at work")
+        chat.kill()
+    flag.touch()
+
+    with Terminal(home, "chat", "--continue", model=model) as chat:
+        chat.see("waits for the same sub-agents")
+        chat.say("y")
+        chat.see("All have counted.")
+        chat.say("/agents")
+        for n in ("one", "two", "three"):
+            chat.see(f"done: Count to {n}")
+        chat.leave()
+
+    database = await open_sqlite(home / "holdfast.db")
+    [parent] = (await database.read(session_list.list_page, SessionFilters(), limit=9)).sessions
+    children = await database.read(delegations.list_child_ids, parent.id)
+    logs = [await database.read(log.read, one) for one in (parent.id, *children)]
+    await database.close()
+    assert len(children) == 3
+    assert [[type(one.event) for one in entries].count(TurnEnded) for entries in logs] == [1] * 4, "each ended once"
+    results = [one.event for one in logs[0] if isinstance(one.event, ToolEnded)]
+    assert sorted(text_of(one.parts).split()[1] for one in results) == sorted(children), "each result arrived once"
+    assert mark.read_text() == "x\n" * 3, "no command ran twice"
 
 
 @pytest.mark.parametrize("number", STOPPING)
