@@ -60,7 +60,7 @@ class DelegationRecord(msgspec.Struct, frozen=True):
 
 def state_line(record: DelegationRecord) -> str:
     """The state of a delegated task in a few words."""
-    how = {"call": "", "wake": ", in the background", "note": ", its call was cut off"}[record.delivery]
+    how = {"call": "", "wake": ", in the background", "note": ", not waited for"}[record.delivery]
     why = record.stop_reason if record.ended_at is None else record.reason
     return f"{record.state}{how}{f' ({why})' if why else ''}"
 

@@ -13,6 +13,7 @@ from holdfast.engine import explain
 from holdfast.interop import session_tree
 from holdfast.interop.documents.sessions import SessionListResponse
 from holdfast.interop.session_tree import TreeNode
+from holdfast.model.delegation import state_line
 from holdfast.model.entry import Entry
 from holdfast.model.event import ChildStarted, Event, ModelSaid, ToolStarted, TurnStarted, Usage
 from holdfast.model.message import ToolCall
@@ -96,6 +97,10 @@ async def test_parents_and_children_are_explained(tmp_path: Path) -> None:
         of_parent, of_child = await one.stage.database.read(why)
         assert of_parent == [f"sub-agent {child}: done: do it"]
         assert of_child[0].startswith(f"sub-agent of {parent} (call ")
+
+        [record] = await one.children(parent)
+        of_client = msgspec.structs.replace(record, delivery="note")  # in the background, for a client of the API
+        assert state_line(of_client) == "done, not waited for"
 
 
 def test_the_offer_to_resume_says_that_the_same_sub_agents_are_waited_for() -> None:
