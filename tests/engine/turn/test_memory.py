@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Literal
@@ -19,7 +20,8 @@ from holdfast.model.ids import TURN
 from holdfast.model.instructions import InstructionsRequest, changed_parts, hash_text
 from holdfast.model.memory.fact import Fact, NewFact
 from holdfast.model.memory.owner import LOCAL_OWNER, MemoryPlace
-from holdfast.model.message import Text, text_of
+from holdfast.model.message import Text, ToolCall, text_of
+from holdfast.model.provider import Delta, ModelReply, ModelRequest
 from holdfast.providers.scripted import ScriptedCall, ScriptStep
 from holdfast.store.database import Database, Transaction
 from holdfast.store.repos import memory, workers
@@ -27,7 +29,7 @@ from holdfast.store.repos.memory import FactFilter
 from holdfast.store.sqlite.driver import open_sqlite
 from holdfast.tools.recall_memory import RecallMemoryTool
 from holdfast.tools.remember import RememberTool
-from tests.engine.delegation.family import family
+from tests.engine.delegation.family import answer, family
 from tests.engine.stage import Stage, set_up
 from tests.engine.well_formed import assert_well_formed
 from tests.fakes.crashing import Crash, CrashingDatabase
@@ -405,6 +407,37 @@ async def test_a_sub_agent_has_the_memory_of_its_parent_and_cites_its_own_sessio
 
     assert [(fact.session_id, fact.owner) for fact in saved] == ([] if shared else [(child.child_id, ANN)])
     assert ["Ann's secret." in part.text for part in loaded(log)] == ([] if shared else [True])
+    await database.close()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_turn_without_a_message_is_for_the_person_who_wrote_the_last_one(tmp_path: Path, shared: bool) -> None:
+    """It has her memory, and a sub-agent that it starts uses her budget."""
+
+    async def ask(request: ModelRequest) -> AsyncIterator[Delta | ModelReply]:
+        latest = request.messages[-1].text
+        if latest.startswith("[Note") and "do one" in latest:
+            yield ModelReply(parts=(ToolCall("later", "delegate", '{"task": "do two"}'),), model="play", finish="stop")
+            return
+        async for item in answer(request):
+            yield item
+
+    database = await open_migrated(tmp_path / "holdfast.db")
+    loader, memories = Loader(database, "/srv/project").load, MemorySettings(lambda: "/srv/project")
+    async with family(
+        tmp_path, database=database, ask=ask, tools=[RememberTool()], instructions=loader, memory=memories
+    ) as one:
+        await save(one.stage, "Ann's secret.", ANN)
+        parent = await one.parent(source="gateway")
+        await play_as(one.stage, parent, '[{"task": "do one", "background": true}]', ANN, shared=shared)
+        await one.quiet()
+        log, (_, later) = await one.stage.log(parent), await one.children(parent)
+        (task,) = [event for event in await one.stage.log(later.child_id) if isinstance(event, UserSaid)]
+        (woken,) = [one for one in one.stage.requests if one.messages[-1].text.startswith("[Note")]
+
+    assert ["Ann's secret." in part.text for part in loaded(log)] == ([] if shared else [True])
+    assert ("Ann's secret." in woken.system, "remember" in [tool.name for tool in woken.tools]) == (not shared,) * 2
+    assert task.sender == ANN
     await database.close()
 
 

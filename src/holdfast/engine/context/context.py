@@ -97,6 +97,8 @@ class Context:
         """The latest system text from a client; None for the built-in one."""
         self.instructions: dict[InstructionPart, InstructionsLoaded] = {}
         """The newest recorded event of each part of the instructions."""
+        self.last_said: UserSaid | None = None
+        """The newest message of the log, without its content."""
         self.call_ids: set[str] = set()
         """Every call that the model made in this session."""
         self._goal_text = ""
@@ -194,6 +196,7 @@ class Context:
         self._message_bytes += MESSAGE_BYTES + text_bytes(message.parts)
         if isinstance(event, UserSaid):
             self._user_seqs.append(entry.seq)
+            self.last_said = msgspec.structs.replace(event, parts=())
         if isinstance(event, ModelSaid) and event.usage.tokens_in:
             counted = event.usage.tokens_in + event.usage.tokens_out
             self._counter.record(len(self._view), counted, is_counted=True)

@@ -24,7 +24,7 @@ from holdfast.engine.turn.memory_call import memory_owner
 from holdfast.engine.turn.model_call import count_tokens
 from holdfast.model.delegation import DelegationRecord, DelegationRequest, delegation_of
 from holdfast.model.errors import Unavailable
-from holdfast.model.event import ChildStarted, Delegation, SessionOpened, UserSaid
+from holdfast.model.event import ChildStarted, Delegation, SessionOpened
 from holdfast.model.message import ToolCall
 from holdfast.model.session import CHILD
 from holdfast.store.repos import delegations
@@ -116,9 +116,9 @@ def _left(active: ActiveSession, max_tokens: int) -> int:
 
 
 def _sender(active: ActiveSession) -> str:
-    """The person for whom the parent works, whose budget the child uses: the sender of the newest message that has one."""
-    senders = (entry.event.sender for entry in reversed(active.entries) if isinstance(entry.event, UserSaid))
-    return next(filter(None, senders), "")
+    """The person whose budget the parent uses, and so the child: the sender of the newest message."""
+    said = active.context.last_said
+    return "" if said is None else said.sender
 
 
 async def _wait(active: ActiveSession, child_id: str) -> DelegationRecord:

@@ -45,9 +45,8 @@ def memory_owner(active: ActiveSession, turn_id: str) -> str:
     """Whose facts the turn may use; empty for nobody's. A turn without a message is for who wrote the last one."""
     link = delegation_of(active.session, active.opened)
     said = _messages(outbound.of_turn(active.entries, turn_id))
-    if not said and not link.parent_id:
-        last = next((entry.event for entry in reversed(active.entries) if isinstance(entry.event, UserSaid)), None)
-        said = [] if last is None else [last]
+    if not said and active.context.last_said is not None:
+        said = [active.context.last_said]
     return owner_of(active.session.summary.source, link, said, client=active.turn.terms.client)
 
 
