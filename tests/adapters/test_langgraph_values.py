@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.adapters.framework_session import constant, framework_session
 from holdfast.adapters.langgraph import HoldfastSaver
@@ -129,6 +130,24 @@ def test_an_element_that_cannot_be_compared_is_stored_again_when_it_has_changed(
         before, after = stored(saver)[-2:]
         assert set(re.findall(r"number\W+(\d)", str(before))) == {"1"}
         assert set(re.findall(r"number\W+(\d)", str(after))) == {"2"}
+
+
+class ChangedMeanwhile(JsonPlusSerializer):
+    """Serializes while another thread, as with LangGraph's durability "async", goes on to change a message."""
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        stored = super().dumps_typed(obj)
+        if isinstance(obj, AIMessage):
+            obj.content = "after"
+        return stored
+
+
+def test_a_change_while_the_list_is_serialized_is_stored_with_the_next_one(url: str) -> None:
+    saver, items = HoldfastSaver(url, serde=ChangedMeanwhile()), [AIMessage("before")]
+    put(saver, items, 1)
+    put(saver, items, 2)
+
+    assert [one[0].content for one in stored(saver)] == ["before", "after"]
 
 
 @pytest.mark.parametrize("seed", range(4))

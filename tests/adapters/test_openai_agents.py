@@ -153,6 +153,22 @@ async def test_a_closed_session_refuses_everything(url: str) -> None:
             await work
 
 
+async def test_a_session_is_used_again_after_its_store_was_closed(url: str) -> None:
+    session = HoldfastSession(NAME, url)
+    await session.add_items([said("one")])
+    close_stores()
+    await session.add_items([said("two")])
+
+    assert await session.get_items() == [said("one"), said("two")]
+
+
+@pytest.mark.slow
+def test_a_forked_process_uses_the_session_of_its_parent(each_url: str) -> None:
+    with start_agent("forked_session", each_url, NAME) as program:
+        assert program.wait_for_output("\n"), program.stderr
+        assert program.stdout == "parent child\n"
+
+
 # The session is an ordinary one.
 
 

@@ -53,6 +53,15 @@ async def test_a_conversation_with_a_tool_continues_after_a_restart(url: str) ->
     assert await HoldfastHistory(NAME, url).load(1) == second.all_messages()[-1:]
 
 
+async def test_a_history_is_used_again_after_its_store_was_closed(url: str) -> None:
+    history = HoldfastHistory(NAME, url)
+    await history.add([said("a")])
+    close_stores()
+    await history.add([said("b")])
+
+    assert [message.parts[0].content for message in await history.load()] == ["a", "b"]  # type: ignore[union-attr]
+
+
 async def test_messages_are_shown_with_their_calls_and_results(url: str) -> None:
     await HoldfastHistory(NAME, url).save(await agent_with_a_tool().run("How is the weather?"))
 

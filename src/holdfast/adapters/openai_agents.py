@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.adapters.framework_session import constant, framework_session, settle
+from holdfast.adapters.framework_session import constant, settle
 from holdfast.adapters.items import ItemReader, decode_item, decode_items, encode_item
+from holdfast.adapters.named_session import NamedSession
 from holdfast.adapters.requirement import missing
-from holdfast.adapters.shared_store import shared_store
 from holdfast.model.errors import Unavailable
 from holdfast.model.event import Event, ItemAdded, Rewound
 from holdfast.model.message import Role
@@ -53,7 +53,7 @@ class HoldfastSession(SessionABC):
         self.session_settings = (
             SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
         )
-        self._session = framework_session(shared_store(store), ADAPTER, session_id)
+        self._session = NamedSession(store, ADAPTER, session_id)
         self._reader = ItemReader(ADAPTER)
         self._closed = False
 
@@ -62,14 +62,14 @@ class HoldfastSession(SessionABC):
         self._refuse_when_closed()
         wanted = resolve_session_limit(limit, self.session_settings)
         limit = None if wanted is None or wanted < 0 else wanted
-        found = await self._session.read(partial(self._reader.read, limit=limit))
+        found = await self._session.get().read(partial(self._reader.read, limit=limit))
         return cast("list[TResponseInputItem]", decode_items(found))
 
     async def add_items(self, items: "list[TResponseInputItem]") -> None:
         """Append the items, all or none. Raises Invalid if one is not JSON."""
         self._refuse_when_closed()
         if items:
-            await self._session.write(constant([encode_item(ADAPTER, one, role=_role(one)) for one in items]))
+            await self._session.get().write(constant([encode_item(ADAPTER, one, role=_role(one)) for one in items]))
 
     async def pop_item(self) -> "TResponseInputItem | None":
         """Take back the newest item, and return it; None if there is none."""
@@ -83,23 +83,23 @@ class HoldfastSession(SessionABC):
                 return [Rewound(to_seq=item.seq - 1)]
             return []
 
-        await self._session.write(decide, creates=False)
+        await self._session.get().write(decide, creates=False)
         return cast("TResponseInputItem", decode_item(popped[0])) if popped else None
 
     async def clear_session(self) -> None:
         """Take back all items."""
         self._refuse_when_closed()
-        await self._session.write(self._reader.undo_all, creates=False)
+        await self._session.get().write(self._reader.undo_all, creates=False)
 
     async def release(self) -> None:
         """Let another process write to the session at once, instead of after 30 seconds without use."""
-        await settle(self._session.release())
+        await settle(self._session.get().release())
 
     def close(self) -> None:
         """Release the session. This object cannot be used afterwards."""
         if not self._closed:
             self._closed = True
-            self._session.release().result()
+            self._session.get().release().result()
 
     def _refuse_when_closed(self) -> None:
         if self._closed:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.adapters.framework_session import constant, framework_session, settle
+from holdfast.adapters.framework_session import constant, settle
 from holdfast.adapters.items import ItemReader, decode_items, encode_item, refuse_not_json
+from holdfast.adapters.named_session import NamedSession
 from holdfast.adapters.requirement import missing
-from holdfast.adapters.shared_store import shared_store
 from holdfast.model.errors import Invalid
 from holdfast.model.message import Role
 from holdfast.store.database import Transaction
@@ -33,7 +33,7 @@ class HoldfastHistory:
 
     def __init__(self, session_id: str, store: str | None = None) -> None:
         self.session_id = session_id
-        self._session = framework_session(shared_store(store), ADAPTER, session_id)
+        self._session = NamedSession(store, ADAPTER, session_id)
         self._reader = ItemReader(ADAPTER)
 
     async def load(self, limit: int | None = None) -> list[ModelMessage]:
@@ -44,7 +44,7 @@ class HoldfastHistory:
         def view(tx: Transaction, session: Any) -> Any:
             return self._reader.read(tx, session, limit)
 
-        found = await self._session.read(view)
+        found = await self._session.get().read(view)
         try:
             return ModelMessagesTypeAdapter.validate_python(decode_items(found))
         except ValidationError as e:
@@ -64,15 +64,15 @@ class HoldfastHistory:
                 found = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
             except (ValueError, RecursionError) as e:  # that of Pydantic is a ValueError
                 raise Invalid(f"an item of {ADAPTER} is not JSON and was not saved: {e}") from e
-            await self._session.write(constant([encode_item(ADAPTER, one, role=_role(one)) for one in found]))
+            await self._session.get().write(constant([encode_item(ADAPTER, one, role=_role(one)) for one in found]))
 
     async def clear(self) -> None:
         """Take back all messages."""
-        await self._session.write(self._reader.undo_all, creates=False)
+        await self._session.get().write(self._reader.undo_all, creates=False)
 
     async def release(self) -> None:
         """Let another process write to the session at once, instead of after 30 seconds without use."""
-        await settle(self._session.release())
+        await settle(self._session.get().release())
 
 
 def _role(message: dict[str, Any]) -> Role:

@@ -69,9 +69,8 @@ class Prepared(ABC):
         if recent is None:
             return PreparedList(elements, 0, self._encode(elements))
         unchanged = recent.count_unchanged(elements)
-        prepared = PreparedList(elements, unchanged, self._encode(elements[unchanged:]), recent, recent.stored_in)
-        recent.keep(elements, unchanged)
-        return prepared
+        recent.keep(elements, unchanged)  # first: what another thread changes meanwhile then differs from the copy
+        return PreparedList(elements, unchanged, self._encode(elements[unchanged:]), recent, recent.stored_in)
 
     def _place(
         self, channel: str, prepared: PreparedValue, state: ThreadState, writer: ItemWriter, session_id: str

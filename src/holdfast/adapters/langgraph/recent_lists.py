@@ -58,7 +58,7 @@ class RecentList:
         return min(changed, default=count)
 
     def keep(self, now: Sequence[Any], unchanged: int) -> None:
-        """Remember the list, whose first elements are unchanged. Call it before another thread can change the others."""
+        """Remember the list, whose first elements are unchanged. Call it before the others are serialized."""
         if unchanged == 0:
             self._of_messages = bool(now) and _is_message(now[0])
         for known in (self._elements, self._contents, self._extras):
