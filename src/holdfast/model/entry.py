@@ -79,19 +79,25 @@ def decode(kind: str, body: str) -> Event:
     if decoder is None:
         raise Corrupt(f"event kind {kind!r} is unknown to this release")
     try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError) as e:
         if "\\ud" not in body:
-            return decoder.decode(body)
+            raise _unreadable(kind, e) from e
+    try:
         return loads(body, KINDS[kind])
     except (msgspec.MsgspecError, ValueError) as e:
-        raise Corrupt(f"the body of a {kind} event cannot be read: {e}") from e
+        raise _unreadable(kind, e) from e
+
+
+def _unreadable(kind: str, reason: Exception) -> Corrupt:
+    return Corrupt(f"the body of a {kind} event cannot be read: {reason}")
 
 
 def decode_many(kind: str, bodies: Sequence[str]) -> list[Event]:
     """Like `decode` for the bodies of many events of one kind, twice as fast."""
-    text = f"[{','.join(bodies)}]"
-    if kind in KINDS and "\\ud" not in text:
-        with suppress(msgspec.MsgspecError):
-            return _list_decoder(kind).decode(text)
+    if kind in KINDS:
+        with suppress(msgspec.MsgspecError, ValueError):
+            return _list_decoder(kind).decode(f"[{','.join(bodies)}]")
     return [decode(kind, body) for body in bodies]  # names the unreadable one
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -58,6 +59,27 @@ class StoredTaskWrites(msgspec.Struct, frozen=True):
 
 class RemovedCheckpoints(msgspec.Struct, frozen=True):
     removed: list[tuple[str, str]]
+
+
+class PackedValue(msgspec.Struct, array_like=True):
+    """What `pack` made."""
+
+    type: str
+    before: bytes
+    after: bytes | None = None
+
+    def unpack(self, text: str) -> Typed:
+        return self.type, self.before if self.after is None else self.before + text.encode() + self.after
+
+
+class PackedValues(msgspec.Struct, array_like=True):
+    """The beginning of an item with values."""
+
+    kind: str
+    values: list[PackedValue]
+
+
+_values = msgspec.json.Decoder(list[PackedValues])
 
 
 class OldCheckpoint(msgspec.Struct, frozen=True):
@@ -125,13 +147,22 @@ def values_of(item: list[Any], text: str) -> list[Typed]:
             return []
 
 
+def values_of_many(events: Sequence[ItemAdded]) -> list[list[Typed]]:
+    """Like `values_of` for many items, several times as fast if all of them have values."""
+    with suppress(msgspec.MsgspecError, UnicodeEncodeError):
+        items = _values.decode(f"[{','.join([event.item for event in events])}]")
+        return [[one.unpack(event.text) for one in item.values] for item, event in zip(items, events, strict=True)]
+    return [values_of(msgspec.json.decode(event.item), event.text) for event in events]
+
+
 def pack(typed: Typed, text: str = "") -> list[str]:
     """The type and the bytes. A text that the event has anyway is left out: what is before it and after it remains."""
     type_, data = typed
-    if text and "\\ud" not in ascii(text):  # half a surrogate pair has no bytes
-        before, found, after = data.partition(text.encode())
-        if found:
-            return [type_, _armor(before), _armor(after)]
+    if text:
+        with suppress(UnicodeEncodeError):  # half a surrogate pair has no bytes
+            before, found, after = data.partition(text.encode())
+            if found:
+                return [type_, _armor(before), _armor(after)]
     return [type_, _armor(data)]
 
 

@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from holdfast.adapters.items import decode_rows
-from holdfast.adapters.langgraph.items import PLACES, Typed, TypedSerializer, values_of
+from holdfast.adapters.langgraph.items import PLACES, Typed, TypedSerializer, values_of_many
 from holdfast.adapters.langgraph.thread_state import Place
 from holdfast.model.errors import Corrupt
 from holdfast.store.database import Transaction
@@ -48,9 +46,10 @@ class ValueLoader:
             rows = log.read_verified_rows(self._tx, self._session_id, last, first=first, known=self.verified)
             if first <= self.verified.seq + 1 and last > self.verified.seq:
                 self.verified = LogHead(self._session_id, last, rows[-1][3])
-            for seq, event in decode_rows(rows).items():
-                for place, typed in enumerate(values_of(msgspec.json.decode(event.item), event.text)):
-                    self._known[seq * PLACES + place] = typed
+            events = decode_rows(rows)
+            for seq, values in zip(events, values_of_many(list(events.values())), strict=True):
+                for ref, typed in enumerate(values, seq * PLACES):
+                    self._known[ref] = typed
         if missing := refs - self._known.keys():
             raise Corrupt(
                 f"session {self._session_id}: event {min(missing) // PLACES} lacks a value that a later one names"
