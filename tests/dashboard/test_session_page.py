@@ -648,6 +648,16 @@ def test_a_notice_covers_no_button_of_the_composer(page: Page, server: Server, w
     assert notice["y"] + notice["height"] < composer["y"]
 
 
+@pytest.mark.parametrize(("width", "below"), [(1440, 30), (1000, 30), (390, 90)])
+def test_the_composer_of_a_short_session_is_at_the_bottom(page: Page, server: Server, width: int, below: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto(f"{server.url}/ui/s/{start(server, 'short')}")
+    composer = page.locator("#composer").bounding_box()
+
+    assert composer is not None and 844 - below < composer["y"] + composer["height"] < 844
+    assert page.evaluate("document.documentElement.scrollHeight - innerHeight") < 20
+
+
 def test_on_a_phone_the_title_comes_first_and_the_actions_are_a_sheet(page: Page, server: Server) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{server.url}/ui/s/{start(server, 'on the road' + ' and on' * 900)}")

@@ -22,6 +22,12 @@ MODELS = ("openai:gpt-5.4", "openai:gpt-5.4-mini", "local:smollm2", "<b>=cmd|' /
 SOURCES = ("chat", "api", "gateway", "cron")
 USERS = ("", "telegram:42", "=1+1")
 LAST = date(2026, 11, 18)
+LINES_OF_LAST_WORD = """(one) => {
+  const text = one.firstChild, range = document.createRange();
+  range.setStart(text, text.data.lastIndexOf(" ") + 1);
+  range.setEnd(text, text.length);
+  return range.getClientRects().length;
+}"""
 YEAR = f"from={LAST - timedelta(days=DAYS - 1)}&to={LAST}"
 
 
@@ -60,6 +66,9 @@ def test_a_year_is_shown_by_day_model_source_and_user(browser: Browser, server: 
         expect(page.locator(".tile").first).to_contain_text(f"${total:,.2f}")
         expect(page.locator(".tile.warn")).to_contain_text("4.38k")
 
+        page.set_viewport_size({"width": 390, "height": 844})
+        by_model = page.get_by_role("region", name="By model")
+        assert by_model.locator(".figure", has_text="unknown").first.evaluate(LINES_OF_LAST_WORD) == 1
         page.locator("select[name=measure]").select_option("calls")
         page.locator("input[name=from]").fill("2026-11-12")
         page.get_by_role("button", name="Show", exact=True).click()

@@ -162,7 +162,8 @@ class PageUpdateRenderer:
     async def load_preceding(self, after: int) -> None:
         first = max(1, after - PRECEDING_EVENTS + 1)
         if after:
-            self._transcript.add_all(await self._context.database.read(log.read, self._id, first=first, last=after))
+            entries = await self._context.database.read(log.read, self._id, first=first, last=after)
+            await asyncio.to_thread(self._transcript.add_all, entries)
 
     async def render_news(self, news: list[StreamItem | None]) -> AsyncGenerator[PageUpdate, None]:
         session = await self._context.database.read(stored.get, self._id)

@@ -149,9 +149,10 @@ def available_actions(session: Session, failure: str = "", *, can_undo: bool = F
 
 
 async def load_items(context: DashboardContext, session_id: str, first: int, last: int) -> list[PageItem]:
-    """The page items of a range of events."""
+    """The page items of a range of events. Long changes take seconds to compare, so it is done in a thread."""
     transcript = PageTranscript()
-    transcript.add_all(await context.database.read(log.read, session_id, first=first, last=last))
+    entries = await context.database.read(log.read, session_id, first=first, last=last)
+    await asyncio.to_thread(transcript.add_all, entries)
     return list(transcript.items.values())
 
 

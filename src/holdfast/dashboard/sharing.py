@@ -54,7 +54,7 @@ async def show_shared(request: Request) -> Response:
         title=title,
         shared_at=share.created_at,
         expires_at=share.expires_at,
-        items=_make_items(entries, undone),
+        items=await asyncio.to_thread(_make_items, entries, undone),
         links=ItemLinks(image=lambda place: f"{path}/image/{place}"),
         earlier=f"{path}?page={number - 1}" if number > 1 else "",
         later=f"{path}?page={number + 1}" if number * PAGE_EVENTS < share.upto_seq else "",

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +60,18 @@ def test_usage_is_grouped_over_a_range_as_json_and_csv(own: Server) -> None:
     assert [(one["model"], one["source"], one["turns"]) for one in grouped["groups"]] == [("scripted:echo", "api", 2)]
     assert table.headers["content-type"].startswith("text/csv")
     assert all(row["calls"].isdigit() for row in csv.DictReader(io.StringIO(table.text)))
+
+
+def test_a_user_is_the_same_in_all_their_sessions(own: Server) -> None:
+    with native_client.client(own) as http:
+        for name in ("first", "second"):
+            ask(http, "for Ann", user="ann", headers={"x-session-key": name})
+            ask(http, "for nobody", headers={"x-session-key": f"of-nobody-{name}"})
+        groups = http.get("/v1/usage", params={"by": "user"}).json()["groups"]
+
+    nobody, ann = groups
+    assert (nobody["user"], nobody["turns"], ann["turns"]) == ("", 2, 2)
+    assert re.fullmatch("api:[0-9a-f]{16}", ann["user"])
 
 
 @pytest.mark.parametrize(

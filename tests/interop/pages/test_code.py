@@ -1,6 +1,11 @@
 """Arguments of calls as a reader would write them, and code as safe HTML."""
 
 import json
+import re
+import time
+from html import unescape
+
+import pytest
 
 from holdfast.interop.pages.code import argument_fields, render_code, render_output
 from holdfast.interop.pages.markdown import render
@@ -43,6 +48,18 @@ def test_only_what_a_highlighter_knows_and_can_do_in_time_is_highlighted() -> No
     assert "<span" in render_code("x = 1", "python").partition("<pre")[2]
     assert "<span" not in render_code("x = 1", "no-such-language").partition("<pre")[2]
     assert "<span" not in render_code("x = 1\n" * 10_000, "python").partition("<pre")[2]
+
+
+@pytest.mark.parametrize(("language", "piece"), [("c", "\n"), ("amdgpu", "a"), ("xml+cheetah", "&")])
+def test_code_made_to_be_slow_to_highlight_is_shown_soon_and_completely(language: str, piece: str) -> None:
+    text = f"{piece * (19_000 // len(piece))} the end"
+    render_code("x", language)  # loads the language
+    began = time.thread_time()
+    html = render_code(text, language)
+
+    assert time.thread_time() - began < 1.0
+    shown = html.partition("<code>")[2].partition("</code>")[0]
+    assert unescape(re.sub("<[^>]+>", "", shown)) == text
 
 
 def test_a_diff_in_a_result_is_coloured() -> None:

@@ -118,9 +118,10 @@ def _take(tx: Transaction, session: Session, worker_id: str, *, wait: bool) -> T
 
 
 def _sender(user_input: UserInput) -> str:
-    """The sender to record. A caller of the API is one only if it named its user."""
-    named = user_input.caller.startswith(API) and user_input.caller != API
-    return user_input.sender or (user_input.caller if named else "")
+    """The sender to record. A caller of the API is one only if it named its user; the session that it named is not part of it."""
+    person = user_input.caller.partition(" ")[0]
+    named = person.startswith(API) and person != API
+    return user_input.sender or (person if named else "")
 
 
 def _digest(said: UserSaid) -> str:

@@ -3,6 +3,8 @@
 import difflib
 import json
 import re
+import time
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -13,6 +15,8 @@ from holdfast.model.sanitize import visible
 
 MAX_HIGHLIGHTED = 20_000
 """Characters; longer code is shown without colours, because highlighting it takes too long."""
+MAX_CPU_SECONDS = 0.2
+"""CPU time for one block, about ten times what a program of 20,000 characters takes. For many languages there are texts that take a minute."""
 HUNK = re.compile(r"^@@ .* @@", re.MULTILINE)
 LANGUAGES = {"terminal": {"command": "bash"}}
 """The language of an argument, by tool and name."""
@@ -48,15 +52,31 @@ def render_output(text: str) -> Markup:
 def _highlight(source: str, language: str) -> Markup:
     if not language or len(source) > MAX_HIGHLIGHTED:
         return escape(source)
-    from pygments import highlight
+    from pygments import format as format_tokens
+    from pygments.lexer import DelegatingLexer
     from pygments.util import ClassNotFound
 
     try:
         lexer = _lexer(language.lower())
     except ClassNotFound:
         return escape(source)
+    if isinstance(lexer, DelegatingLexer):  # it finds the first token when it has read the whole text
+        return escape(source)
     # The formatter escapes the text; its classes are the short names of Pygments.
-    return Markup(highlight(source, lexer, _formatter()).removesuffix("\n"))  # noqa: S704
+    return Markup(format_tokens(_limited_tokens(lexer, f"{source}\n"), _formatter()).removesuffix("\n"))  # noqa: S704
+
+
+def _limited_tokens(lexer: Any, source: str) -> Iterator[tuple[Any, str]]:
+    """The tokens that the lexer finds in its time; the rest of the text is one token without a colour."""
+    from pygments.token import Token
+
+    end, done = time.thread_time() + MAX_CPU_SECONDS, 0
+    for _, kind, text in lexer.get_tokens_unprocessed(source):
+        yield kind, text
+        done += len(text)
+        if time.thread_time() > end:
+            yield Token.Text, source[done:]
+            return
 
 
 @cache
