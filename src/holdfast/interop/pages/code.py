@@ -15,6 +15,8 @@ from holdfast.model.sanitize import visible
 
 MAX_HIGHLIGHTED = 20_000
 """Characters; longer code is shown without colours, because highlighting it takes too long."""
+MAX_LINE = 2_000
+"""Characters; code with a longer line has no colours either. One expression of a language reads a line, for as long as the square of its length."""
 MAX_CPU_SECONDS = 0.2
 """CPU time for one block, about ten times what a program of 20,000 characters takes. For many languages there are texts that take a minute."""
 HUNK = re.compile(r"^@@ .* @@", re.MULTILINE)
@@ -50,7 +52,7 @@ def render_output(text: str) -> Markup:
 
 
 def _highlight(source: str, language: str) -> Markup:
-    if not language or len(source) > MAX_HIGHLIGHTED:
+    if not language or len(source) > MAX_HIGHLIGHTED or max(map(len, source.split("\n"))) > MAX_LINE:
         return escape(source)
     from pygments import format as format_tokens
     from pygments.lexer import DelegatingLexer
