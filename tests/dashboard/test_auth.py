@@ -270,6 +270,8 @@ def test_a_login_redirects_only_to_pages_of_the_dashboard(server: Server) -> Non
     [
         ("/ui/s/hf-nobody0000", 404),
         ("/ui/s/%00", 404),
+        (f"/ui/s/hf-nobody0000/raw/{'9' * 30}", 404),
+        (f"/ui/s/hf-nobody0000/image/1/{'9' * 5000}", 404),
         ("/?state=dancing", 400),
         ("/?cursor=garbage", 400),
         ("/?q=%22", 200),

@@ -99,6 +99,7 @@ def test_whatever_is_wrong_with_a_link_the_answer_is_the_same(server: Server, vi
         assert http.post(f"/v1/sessions/{trashed}/shares", json={}).status_code in (404, 409)
         assert http.post(f"/v1/sessions/{name}/shares", json={"days": 0}).status_code == 400
     wrong = [path, in_trash, "/share/x", "/share/", "/share/%00", f"{path}x", f"{path}/image/2/0", f"{path}/export"]
+    wrong += [f"{path}/image/{'9' * 5000}/0", f"{path}/image/2/{'9' * 5000}"]
     answers = [visitor.get(one) for one in (*wrong, f"{path}?page=0", f"{path}?page=x", f"{path}?page=9999999999999")]
 
     assert {(one.status_code, one.text) for one in answers} == {

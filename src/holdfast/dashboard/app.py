@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from urllib.parse import parse_qsl, quote
 
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -74,6 +75,15 @@ MAX_FIELDS = 600
 LOGIN_TARGETS = re.compile(r"/(\?.*|ui/(?!login\b|logout\b).*)?")
 """Where a login may redirect to: pages of the dashboard only."""
 
+
+class CountConvertor(IntegerConvertor):
+    """A whole number of a URL that the store can hold; a longer one is no page."""
+
+    regex = "[0-9]{1,15}"
+
+
+register_url_convertor("count", CountConvertor())
+
 GET_ROUTES: list[tuple[str, Handler]] = [
     ("/", sessions.show_sessions),
     ("/ui/census", sessions.show_counts),
@@ -82,8 +92,8 @@ GET_ROUTES: list[tuple[str, Handler]] = [
     ("/ui/s/{id}", session.show_session),
     ("/ui/s/{id}/older", session.show_older),
     ("/ui/s/{id}/why", session.explain_session),
-    ("/ui/s/{id}/raw/{seq:int}", session.send_raw),
-    ("/ui/s/{id}/image/{seq:int}/{number:int}", session.send_image),
+    ("/ui/s/{id}/raw/{seq:count}", session.send_raw),
+    ("/ui/s/{id}/image/{seq:count}/{number:count}", session.send_image),
     ("/ui/s/{id}/export", session.export_session),
     ("/ui/s/{id}/shares", sharing.show_links),
     ("/ui/space", space.show_space),
@@ -106,7 +116,7 @@ GET_ROUTES: list[tuple[str, Handler]] = [
 ]
 PUBLIC_ROUTES: list[tuple[str, Handler]] = [
     ("/share/{token}", sharing.show_shared),
-    ("/share/{token}/image/{seq:int}/{number:int}", sharing.send_shared_image),
+    ("/share/{token}/image/{seq:count}/{number:count}", sharing.send_shared_image),
 ]
 """Routes that need no login; the token of the link is the permission."""
 POST_ROUTES: list[tuple[str, Handler]] = [
