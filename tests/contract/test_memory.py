@@ -136,6 +136,7 @@ async def test_a_correction_to_what_another_fact_says_leaves_that_one(database: 
     assert await visible(database) == ["likes tea"]
     [before] = await database.read(memory.list_versions, coffee.number)
     assert (before.text, before.replaced_by) == ("likes coffee", tea.number)
+    assert await add(database, new("likes tea", replaces=coffee.number)) == tea, "the call was repeated after a crash"
     with pytest.raises(Conflict, match=f"{tea.id} is the newer version"):
         await database.write(memory.correct, coffee.number, "likes milk", by="Ann", at=4)
 

@@ -405,7 +405,9 @@ async def test_a_sub_agent_has_the_memory_of_its_parent_and_cites_its_own_sessio
         log = await one.stage.log(child.child_id)
         saved = [fact for fact in await facts(one.stage, ANN) if fact.author == "model"]
 
-    assert [(fact.session_id, fact.owner) for fact in saved] == ([] if shared else [(child.child_id, ANN)])
+    assert [(fact.session_id, fact.owner, fact.sources) for fact in saved] == (
+        [] if shared else [(child.child_id, ANN, ("delegate",))]
+    )
     assert ["Ann's secret." in part.text for part in loaded(log)] == ([] if shared else [True])
     await database.close()
 

@@ -120,9 +120,14 @@ async def _place(active: ActiveSession, turn_id: str, settings: MemorySettings |
 
 
 def find_sources(active: ActiveSession) -> tuple[str, ...]:
-    """What the model has in its context that the user did not write: results of tools, attachments, a summary of them."""
+    """What the model has in its context that the user did not write: results of tools, attachments, a summary of them.
+
+    The task of a sub-agent is such content, too: another model wrote it, from what it had read.
+    """
     names: dict[str, str] = {}
     found: dict[str, None] = {} if active.context.compaction is None else {"a summary of earlier messages": None}
+    if active.session.delegated_by is not None:
+        found["delegate"] = None
     for message in active.context.view:
         for part in message.parts:
             if isinstance(part, ToolCall):

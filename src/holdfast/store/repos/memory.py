@@ -45,13 +45,15 @@ def add(tx: Transaction, new: NewFact, *, seq: int, at: int) -> Fact:
     """Save a fact, or return the current one with the same text and scope, which then is the correction, too.
 
     Raises Invalid beyond a limit, NotFound for a version that the place does not have, and Conflict for one that was
-    corrected meanwhile: then nothing was written.
+    corrected to another text meanwhile: then nothing was written.
     """
     number = _count(tx, "memory.next_number", key=WRITERS)
     before = None if new.replaces is None else _replaceable(tx, new, new.replaces)
     scope, owner, project = _where(new, before)
     text = clean_fact(new.text)
     same = _one(tx, "memory.find_text", owner=owner, scope=scope, project=project, text=text)
+    if before is not None and before.replaced_by is not None:
+        return _same_correction(before, same)
     if same is not None:
         if before is not None and before.number != same.number:
             _supersede(tx, before, same.number)
@@ -78,6 +80,16 @@ def add(tx: Transaction, new: NewFact, *, seq: int, at: int) -> Fact:
     return fact
 
 
+def _same_correction(before: Fact, same: Fact | None) -> Fact:
+    """The fact that has superseded this one, if it says the same as the correction. Raises Conflict."""
+    if same is not None and same.number == before.replaced_by:
+        return same
+    raise Conflict(
+        f"{before.id} was corrected meanwhile: fact-{before.replaced_by} is the newer version; "
+        "look at it, and correct that one if it is still wrong"
+    )
+
+
 def _supersede(tx: Transaction, before: Fact, number: int) -> None:
     replaced = tx.one("memory.replace", number=number, before=before.number)
     assert replaced is not None, "writers pass one at a time"
@@ -97,15 +109,10 @@ def _where(new: NewFact, before: Fact | None) -> tuple[MemoryScope, str, str]:
 
 
 def _replaceable(tx: Transaction, new: NewFact, number: int) -> Fact:
-    """The version to correct. Raises NotFound or Conflict."""
+    """The version to correct. Raises NotFound."""
     before = get(tx, number)
     if before is None or before.forgotten_at is not None or not is_visible(before, new.place):
         raise NotFound(f"there is no fact-{number} in this memory")
-    if before.replaced_by is not None:
-        raise Conflict(
-            f"fact-{number} was corrected meanwhile: fact-{before.replaced_by} is the newer version; "
-            "look at it, and correct that one if it is still wrong"
-        )
     return before
 
 
