@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,19 @@ def test_a_goal_is_set_once_paused_resumed_and_cleared(server: Server, http: htt
     assert (paused, resumed, cleared["state"]) == ("paused", "active", "cleared")
     assert again.status_code == 409
     assert kinds(http, one).count("goal_set") == 1
+
+
+def test_a_goal_that_is_set_several_times_at_once_is_set_once(server: Server, http: httpx.Client) -> None:
+    one = begin(http, model=server.model("silent"))
+    place = f"/v1/sessions/{one}/goal"
+
+    with ThreadPoolExecutor(8) as threads:
+        replies = list(threads.map(lambda _: http.put(place, json={"text": "All tests pass"}), range(8)))
+    http.delete(place)
+    http.post(f"/v1/sessions/{one}/interrupt")
+
+    assert sorted(reply.status_code for reply in replies) == [200] * 7 + [202]
+    assert (kinds(http, one).count("goal_set"), kinds(http, one).count("user_said")) == (1, 1)
 
 
 def kinds(http: httpx.Client, session_id: str) -> list[str]:

@@ -5,9 +5,12 @@ from holdfast.api.errors import ApiError
 from holdfast.api.native import request_models
 from holdfast.api.native.endpoint import EndpointCall, EndpointReply, load_session
 from holdfast.api.native.response_models import GoalResponse
-from holdfast.engine.goals.actions import GoalChanges, first_message
-from holdfast.engine.submission import NewMessage
+from holdfast.engine.admission.admit import Admission, UserInput, admit
+from holdfast.engine.goals.actions import GoalChanges, find_queued, first_message, is_set
+from holdfast.engine.submission import AdmitInTransaction
 from holdfast.interop.documents.sessions import GoalItem
+from holdfast.model.ids import TURN
+from holdfast.store.database import Transaction
 
 
 async def get(call: EndpointCall) -> GoalResponse:
@@ -20,18 +23,25 @@ async def put(call: EndpointCall) -> EndpointReply:
     """Set the goal and start working on it; the same goal again changes nothing while it is active or queued."""
     body: request_models.GoalRequest = call.body
     session, engine = await load_session(call, trashed=False), call.context.engine
-    current = await engine.goals.get(session.id)
-    if current is not None and current.state == "active" and current.text == body.text.strip():
-        return EndpointReply(await _describe(call, session.id), 200, {})
-    queued = await engine.goals.find_queued(session.id, body.text)
-    if queued is not None:
-        return _accept(session.id, queued, await _describe(call, session.id, turn_id=queued, queued=True))
     changes = GoalChanges(max_turns=body.max_turns, max_hours=body.max_hours, max_cost=body.max_cost)
     planned = await engine.goals.plan(session.id, body.text, by=API_USER, changes=changes)
-    message = NewMessage(session.id, first_message(planned), goal=planned)
-    admission = (await engine.submit(message)).admission
-    reply = await _describe(call, session.id, turn_id=admission.turn_id, queued=not admission.began)
-    return _accept(session.id, admission.turn_id, reply)
+    services, turn_id = engine.services, engine.services.ids.make(TURN)
+    message = UserInput(turn_id=turn_id, parts=first_message(planned), before=(planned,))
+
+    def admit_once(tx: Transaction) -> Admission | None:
+        if is_set(tx, session.id, planned.text):
+            return None
+        return admit(tx, session.id, message, worker_id=services.worker_id, at=services.clock.now())
+
+    submitted = await engine.submit(AdmitInTransaction(admit_once, session.id))
+    if submitted is not None:
+        is_queued = not submitted.admission.began
+    elif (queued := await services.database.read(find_queued, session.id, planned.text)) is not None:
+        turn_id, is_queued = queued, True
+    else:
+        return EndpointReply(await _describe(call, session.id), 200, {})
+    reply = await _describe(call, session.id, turn_id=turn_id, queued=is_queued)
+    return EndpointReply(reply, 202, {"location": f"/v1/sessions/{session.id}/turns/{turn_id}"})
 
 
 async def patch(call: EndpointCall) -> GoalResponse:
@@ -47,10 +57,6 @@ async def delete(call: EndpointCall) -> GoalResponse:
     session = await load_session(call, trashed=False)
     await call.context.engine.goals.clear(session.id, by=API_USER)
     return await _describe(call, session.id)
-
-
-def _accept(session_id: str, turn_id: str, reply: GoalResponse) -> EndpointReply:
-    return EndpointReply(reply, 202, {"location": f"/v1/sessions/{session_id}/turns/{turn_id}"})
 
 
 async def _describe(

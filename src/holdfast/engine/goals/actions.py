@@ -55,17 +55,6 @@ class Goals:
         """The newest goal of the session; None if it never had one."""
         return await self._services.database.read(goals.get, session_id)
 
-    async def find_queued(self, session_id: str, text: str) -> str | None:
-        """The queued turn that will set this goal, if there is one."""
-        waiting = await self._services.database.read(input_queue.list_waiting, session_id)
-        turns = (
-            one.turn_id
-            for one in waiting
-            for event in one.before
-            if isinstance(event, GoalSet) and event.text == text.strip()
-        )
-        return next(turns, None)
-
     async def plan(self, session_id: str | None, text: str, *, by: str, changes: GoalChanges = DEFAULT) -> GoalSet:
         """The event that sets a goal, to be submitted with the message that starts it. Raises Invalid.
 
@@ -140,6 +129,24 @@ class Goals:
             return changed
 
         return await self._services.database.write(work)
+
+
+def find_queued(tx: Transaction, session_id: str, text: str) -> str | None:
+    """The queued turn that will set this goal, if there is one."""
+    turns = (
+        one.turn_id
+        for one in input_queue.list_waiting(tx, session_id)
+        for event in one.before
+        if isinstance(event, GoalSet) and event.text == text
+    )
+    return next(turns, None)
+
+
+def is_set(tx: Transaction, session_id: str, text: str) -> bool:
+    """Whether this goal is active or queued. It stays so until the end of the transaction."""
+    goal = goals.get_locked(tx, session_id)
+    is_active = goal is not None and (goal.state, goal.text) == ("active", text)
+    return is_active or find_queued(tx, session_id, text) is not None
 
 
 def first_message(goal: GoalSet) -> tuple[Text, ...]:
