@@ -15,12 +15,13 @@ from holdfast.engine.submission import AdmitInTransaction
 from holdfast.engine.turn.memory_call import MemorySettings
 from holdfast.instructions.memory import HEADING, load_memory
 from holdfast.model.entry import Entry
-from holdfast.model.event import Event, FactRemembered, InstructionsLoaded, ToolEnded, UserSaid
+from holdfast.model.event import Event, FactRemembered, InstructionsLoaded, SessionOpened, ToolEnded, UserSaid
 from holdfast.model.ids import TURN
 from holdfast.model.instructions import InstructionsRequest, changed_parts, hash_text
 from holdfast.model.memory.fact import Fact, NewFact
 from holdfast.model.memory.owner import LOCAL_OWNER, MemoryPlace
 from holdfast.model.message import Text, ToolCall, text_of
+from holdfast.model.mode import LOCAL_USER
 from holdfast.model.provider import Delta, ModelReply, ModelRequest
 from holdfast.providers.scripted import ScriptedCall, ScriptStep
 from holdfast.store.database import Database, Transaction
@@ -414,7 +415,7 @@ async def test_a_sub_agent_has_the_memory_of_its_parent_and_cites_its_own_sessio
 
 @pytest.mark.parametrize("shared", [False, True])
 async def test_a_turn_without_a_message_is_for_the_person_who_wrote_the_last_one(tmp_path: Path, shared: bool) -> None:
-    """It has her memory, and a sub-agent that it starts uses her budget."""
+    """It has her memory, its questions are asked in her name, and a sub-agent that it starts uses her budget."""
 
     async def ask(request: ModelRequest) -> AsyncIterator[Delta | ModelReply]:
         latest = request.messages[-1].text
@@ -434,12 +435,15 @@ async def test_a_turn_without_a_message_is_for_the_person_who_wrote_the_last_one
         await play_as(one.stage, parent, '[{"task": "do one", "background": true}]', ANN, shared=shared)
         await one.quiet()
         log, (_, later) = await one.stage.log(parent), await one.children(parent)
-        (task,) = [event for event in await one.stage.log(later.child_id) if isinstance(event, UserSaid)]
+        opened, *work = await one.stage.log(later.child_id)
+        (task,) = [event for event in work if isinstance(event, UserSaid)]
         (woken,) = [one for one in one.stage.requests if one.messages[-1].text.startswith("[Note")]
 
     assert ["Ann's secret." in part.text for part in loaded(log)] == ([] if shared else [True])
     assert ("Ann's secret." in woken.system, "remember" in [tool.name for tool in woken.tools]) == (not shared,) * 2
     assert task.sender == ANN
+    assert isinstance(opened, SessionOpened)
+    assert opened.delegation.requester == (LOCAL_USER if shared else ANN), "the rules that she made apply"
     await database.close()
 
 

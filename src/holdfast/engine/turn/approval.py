@@ -84,9 +84,15 @@ async def propose(
 
 
 def requester_of(active: ActiveSession, turn_id: str) -> str:
-    """Who requested the turn; for a child session, the turn of the root session that delegated."""
+    """Who requested the turn; for a child session, the turn of the root session that delegated.
+
+    A turn without a message was requested by who wrote the last one, unless others write to the session, too.
+    """
     inherited = delegation_of(active.session, active.opened).requester
-    return inherited or requester(active.session, outbound.of_turn(active.entries, turn_id))
+    events, last = outbound.of_turn(active.entries, turn_id), active.context.last_said
+    if last is not None and not last.shared and not any(isinstance(event, UserSaid) for event in events):
+        events = [last]
+    return inherited or requester(active.session, events)
 
 
 def requester(session: Session, events: Iterable[Event]) -> str:
