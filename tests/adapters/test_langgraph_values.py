@@ -193,6 +193,20 @@ def change_in_place(chance: random.Random, element: Any) -> None:
         element["deep"]["list"].append(chance.random())
 
 
+def test_names_with_half_a_surrogate_pair_come_back(url: str) -> None:
+    saver = HoldfastSaver(url)
+    checkpoint: Any = empty_checkpoint() | {"channel_values": {"c\ud800": ["a"]}}
+    checkpoint["channel_versions"] = {"c\ud800": "1"}
+    stored_at = saver.put(CONFIG, checkpoint, {}, checkpoint["channel_versions"])
+    saver.put_writes(stored_at, [("c\ud800", "b")], "task\ud800")
+    close_stores()
+    found = HoldfastSaver(url).get_tuple(CONFIG)
+
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"c\ud800": ["a"]}
+    assert found.pending_writes == [("task\ud800", "c\ud800", "b")]
+
+
 def test_branches_that_give_a_channel_the_same_version_keep_their_values(url: str) -> None:
     def step(parent: Any, values: dict[str, Any], versions: dict[str, int], changed: list[str]) -> Any:
         checkpoint: Any = empty_checkpoint() | {"channel_values": values}

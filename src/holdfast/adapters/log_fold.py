@@ -1,5 +1,6 @@
 """State that is derived from the items of one session, kept in memory and brought up to date from the log at each use."""
 
+from collections.abc import Callable
 from typing import cast
 
 from holdfast.adapters.framework_session import Written
@@ -46,11 +47,17 @@ class LogFold:
         if first <= self.verified.seq + 1:
             self.verified = self._head
 
-    def note_written(self, written: Written | None) -> None:
-        """Apply the events of a committed write without reading them, if nothing else was written since the last call."""
+    def note_written(self, written: Written | None, apply: Callable[[], None] | None = None) -> None:
+        """Apply the events of a committed write without reading them, if nothing else was written since the last call.
+
+        `apply` applies them all at once.
+        """
         if written is None or written.before != self._head:
             return
-        if all(type(event) is ItemAdded for event in written.events):
+        if apply is not None:
+            apply()
+            self._head = written.after
+        elif all(type(event) is ItemAdded for event in written.events):
             for seq, event in enumerate(written.events, written.before.seq + 1):
                 self.apply(seq, cast("ItemAdded", event))
             self._head = written.after

@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Generic, TypeVar
 
 from holdfast.adapters.framework_session import FrameworkSession, Written, framework_session
@@ -29,10 +30,10 @@ class PooledSession(Generic[S]):
         with self._lock:
             yield self._state
 
-    def note(self, written: Written | None) -> None:
-        """Bring the state up to date with a write that has just been committed."""
+    def note(self, written: Written | None, apply: Callable[[S], None] | None = None) -> None:
+        """Bring the state up to date with a write that has just been committed; see `LogFold.note_written`."""
         with self._lock:
-            self._state.note_written(written)
+            self._state.note_written(written, None if apply is None else partial(apply, self._state))
 
 
 class SessionPool(Generic[S]):

@@ -45,14 +45,20 @@ class Prepared(ABC):
     def __init__(self, ns: str, serde: TypedSerializer) -> None:
         self.ns = ns
         self._serde = serde
+        self._written: ItemWriter | None = None
 
     def decide(self, thread: PooledSession[ThreadState], tx: Transaction, session: Session) -> Sequence[Event]:
         """The events of the write."""
         with thread.state() as state:
             state.catch_up(tx, session)
-            writer = ItemWriter(state, session.seq)
+            self._written = writer = ItemWriter(state, session.seq)
             self._add(state, writer, session.id)
         return writer.events
+
+    def apply(self, state: ThreadState) -> None:
+        """Apply the events that were written: those that `decide` returned last."""
+        if self._written is not None:
+            state.apply_written(self._written.added, self._written.facts)
 
     @abstractmethod
     def note(self, written: Written | None) -> None:

@@ -23,18 +23,21 @@ class ItemWriter:
         self._values: list[EncodedValue] = []
         self._characters = 0
         self._has_message = False
-        self._fresh: dict[bytes, int] = {}
+        self.added: dict[bytes, int] = {}
+        """The references of the values in these items, by content hash."""
+        self.facts: list[tuple[int, object]] = []
+        """The facts in these items, with the numbers of their events."""
 
     def add_value(self, value: EncodedValue) -> int:
         """The reference of the value, which is added if the thread does not have it."""
-        found = self._state.refs.get(value.key) or self._fresh.get(value.key)
+        found = self._state.refs.get(value.key) or self.added.get(value.key)
         if found is not None:
             return found
         size = sum(map(len, value.packed)) + len(value.text)
         full = len(self._values) >= MOST_VALUES or self._characters + size > MOST_CHARACTERS
         if self._values and (full or (value.role and self._has_message)):
             self.end_event("values")
-        ref = self._fresh[value.key] = self._seq * PLACES + len(self._values)
+        ref = self.added[value.key] = self._seq * PLACES + len(self._values)
         self._values.append(value)
         self._characters += size
         self._has_message |= value.role is not None
@@ -55,6 +58,8 @@ class ItemWriter:
     def end_event(self, kind: str, fact: object = None) -> None:
         """The values collected so far become an event, with the fact if there is one."""
         self.events.append(encode_fact(kind, self._values, fact))
+        if fact is not None:
+            self.facts.append((self._seq, fact))
         self._seq += 1
         self._values, self._characters, self._has_message = [], 0, False
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.adapters.items import decode_item
 from holdfast.model.event import ItemAdded
 from holdfast.model.message import Role
 
@@ -152,7 +153,7 @@ def values_of_many(events: Sequence[ItemAdded]) -> list[list[Typed]]:
     with suppress(msgspec.MsgspecError, UnicodeEncodeError):
         items = _values.decode(f"[{','.join([event.item for event in events])}]")
         return [[one.unpack(event.text) for one in item.values] for item, event in zip(items, events, strict=True)]
-    return [values_of(msgspec.json.decode(event.item), event.text) for event in events]
+    return [values_of(decode_item(event), event.text) for event in events]
 
 
 def pack(typed: Typed, text: str = "") -> list[str]:

@@ -223,7 +223,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         )
 
     def _note(self, thread: Thread, prepared: Prepared, written: Written | None) -> None:
-        thread.note(written)
+        thread.note(written, prepared.apply)
         prepared.note(written)
 
     def _note_verified(self, name: str, loader: ValueLoader) -> None:

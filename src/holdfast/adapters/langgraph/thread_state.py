@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.adapters.items import decode_item
 from holdfast.adapters.langgraph.items import (
     PLACES,
     ListRef,
@@ -103,7 +104,7 @@ class ThreadState(LogFold):
         self._trees.clear()
 
     def apply(self, seq: int, event: ItemAdded) -> None:
-        item = msgspec.json.decode(event.item)
+        item = decode_item(event)
         for at, typed in enumerate(values_of(item, event.text)):
             self.refs.setdefault(digest(*typed), seq * PLACES + at)
         kind, *rest = item
@@ -126,6 +127,15 @@ class ThreadState(LogFold):
                 pass
             case _:
                 raise Unsupported(f"event {seq} of a LangGraph thread was written by a newer release ({kind!r})")
+
+    def apply_written(self, added: Mapping[bytes, int], facts: Sequence[tuple[int, object]]) -> None:
+        """Apply the items of a write of this process, whose values and facts need not be decoded."""
+        self.refs.update(added)
+        for seq, fact in facts:
+            if isinstance(fact, StoredPut):
+                self._add_put(seq, fact)
+            elif isinstance(fact, StoredTaskWrites):
+                self._add_writes(seq, fact)
 
     def newest_first(self, ns: str | None = None) -> list[StoredCheckpoint]:
         found = [one for one in self.checkpoints.values() if ns is None or one.ns == ns]
