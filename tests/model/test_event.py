@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.entry import FLOAT_FIELDS, GENESIS, Entry, decode, dumps, encode, link
+from holdfast.model.entry import FLOAT_FIELDS, GENESIS, WITHOUT_FLOATS, Entry, decode, dumps, encode, link
 from holdfast.model.errors import Corrupt, Invalid
 from holdfast.model.event import (
     ANNOTATIONS,
@@ -70,6 +70,7 @@ def test_plain_text_is_written_in_that_form_too(text: str, cost: float | None) -
 
 def test_every_float_of_an_event_is_known_to_the_encoder() -> None:
     assert {f'"{name}":'.encode() for cls in KINDS.values() for name in _float_fields(cls)} == set(FLOAT_FIELDS)
+    assert not any(_float_fields(cls) for cls in WITHOUT_FLOATS)
 
 
 def _float_fields(hint: object, name: str = "") -> set[str]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.model.errors import Corrupt, Invalid
-from holdfast.model.event import KIND_OF, KINDS, Event
+from holdfast.model.event import KIND_OF, KINDS, Event, ItemAdded, ToolEnded, UserSaid
 
 T = TypeVar("T")
 FORMAT = 1
@@ -38,6 +38,8 @@ _json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":
 _msgspec = msgspec.json.Encoder()
 FLOAT_FIELDS = AMOUNT, COST, TEMPERATURE = b'"amount":', b'"cost":', b'"temperature":'
 """The fields of events that hold floats, which msgspec writes differently."""
+WITHOUT_FLOATS = UserSaid, ToolEnded, ItemAdded
+"""Kinds that need not be searched for them: the longest ones."""
 _decoders = {kind: msgspec.json.Decoder(cls) for kind, cls in KINDS.items()}
 
 
@@ -68,7 +70,9 @@ def _encode_plain(event: Event) -> str | None:
         body = _msgspec.encode(event)
     except UnicodeEncodeError:  # a lone surrogate
         return None
-    if not body.isascii() or b"\x7f" in body or COST in body or TEMPERATURE in body or AMOUNT in body:
+    if not body.isascii() or b"\x7f" in body:
+        return None
+    if not isinstance(event, WITHOUT_FLOATS) and (COST in body or TEMPERATURE in body or AMOUNT in body):
         return None
     return body.decode("ascii")
 
