@@ -62,7 +62,7 @@ class RemovedCheckpoints(msgspec.Struct, frozen=True):
     removed: list[tuple[str, str]]
 
 
-class PackedValue(msgspec.Struct, array_like=True):
+class PackedValue(msgspec.Struct, array_like=True, gc=False):
     """What `pack` made."""
 
     type: str
@@ -70,10 +70,10 @@ class PackedValue(msgspec.Struct, array_like=True):
     after: bytes | None = None
 
     def unpack(self, text: str) -> Typed:
-        return self.type, self.before if self.after is None else self.before + text.encode() + self.after
+        return self.type, self.before if self.after is None else b"".join((self.before, text.encode(), self.after))
 
 
-class PackedValues(msgspec.Struct, array_like=True):
+class PackedValues(msgspec.Struct, array_like=True, gc=False):
     """The beginning of an item with values."""
 
     kind: str
