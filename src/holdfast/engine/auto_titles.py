@@ -4,18 +4,17 @@ The call belongs to no turn; the session's log records its usage. A failure is o
 stays untitled, and the next exchange tries again.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 
 from holdfast.engine.services import EngineServices
 from holdfast.engine.spending.meter import Meter
+from holdfast.engine.turn.whole_reply import ask_for_reply
 from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Titled
 from holdfast.model.message import Message, Text, text_of
-from holdfast.model.provider import AskModel, ModelReply, ModelRequest
+from holdfast.model.provider import AskModel, ModelRequest
 from holdfast.model.session import Session, messages, standing, title_line
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
@@ -78,8 +77,8 @@ class Titles:
                 title = clean_title(await self._asked(session, exchange)) or title
             if title:
                 await self._services.database.write(_title, session_id, title, at=self._services.clock.now())
-        except (HoldfastError, TimeoutError) as e:
-            logger.info("session %s got no title: %s", session_id, e or "the model took too long")
+        except HoldfastError as e:
+            logger.info("session %s got no title: %s", session_id, e)
 
     async def _asked(self, session: Session, exchange: tuple[Message, Message]) -> str:
         """Ask the session's model for a title."""
@@ -87,11 +86,7 @@ class Titles:
         said, answered = (message.text[:EXCERPT] for message in exchange)
         message = Message(1, "user", (Text(f"Person:\n{said}\n\nAgent:\n{answered}"),), exchange[0].at)
         request = ModelRequest(model=session.summary.model, system=ASKED, messages=(message,), max_tokens=MAX_TOKENS)
-        async with asyncio.timeout(LIMIT_SECONDS), aclosing(ask(request)) as stream:  # type: ignore[type-var] # every provider's stream is an async generator
-            async for item in stream:
-                if isinstance(item, ModelReply):
-                    return text_of(item.parts)
-        return ""
+        return text_of((await ask_for_reply(ask, request, seconds=LIMIT_SECONDS)).parts)
 
 
 def _title(tx: Transaction, session_id: str, title: str, *, at: int) -> None:

@@ -3,11 +3,9 @@
 The answer is untrusted: it is parsed strictly, and anything else counts as a failed check.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import Sequence
-from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
@@ -17,11 +15,12 @@ from holdfast.engine.context.truncate import omit_middle
 from holdfast.engine.goals.decide import GoalVerdict
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.loop import TurnSettings
-from holdfast.model.errors import BadReply, BudgetExceeded, HoldfastError, Unavailable, Unreachable
+from holdfast.engine.turn.whole_reply import ask_for_reply
+from holdfast.model.errors import BadReply, BudgetExceeded, HoldfastError, Unavailable
 from holdfast.model.goal import Goal
 from holdfast.model.message import Message, Text, text_of
 from holdfast.model.plan import PlanItem, checklist
-from holdfast.model.provider import ModelReply, ModelRequest
+from holdfast.model.provider import ModelRequest
 
 INSTRUCTIONS = (Path(__file__).parent / "check.md").read_text("utf-8")
 SYSTEM = "You judge the work of an agent, strictly and briefly."
@@ -61,20 +60,14 @@ async def check_goal(
     if meter is not None:
         ask = meter.recording(ask, active.id, "goal", has_goal=True)
     try:
-        async with asyncio.timeout(TIMEOUT_SECONDS), aclosing(ask(request)) as stream:  # type: ignore[type-var] # every provider's stream is an async generator
-            async for item in stream:
-                if isinstance(item, ModelReply):
-                    return msgspec.structs.replace(parse(text_of(item.parts)), model=model)
-        raise BadReply("the model's stream ended without a reply")
-    except TimeoutError:
-        error: HoldfastError = Unreachable(f"no answer within {TIMEOUT_SECONDS:.0f} s")
+        reply = await ask_for_reply(ask, request, seconds=TIMEOUT_SECONDS)
+        return msgspec.structs.replace(parse(text_of(reply.parts)), model=model)
     except BudgetExceeded as e:
         return GoalVerdict("failed", str(e), model=model, final=True)
     except Unavailable:
         raise
     except HoldfastError as e:
-        error = e
-    return GoalVerdict("failed", str(error)[:TEXT_CHARS], model=model)
+        return GoalVerdict("failed", str(e)[:TEXT_CHARS], model=model)
 
 
 def prompt(goal: Goal, plan: Sequence[PlanItem], shown: Sequence[Message]) -> str:

@@ -6,7 +6,6 @@ the call finds it there, open or answered. It is closed together with the call.
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Literal
 
 import msgspec
@@ -18,14 +17,15 @@ from holdfast.engine.turn import approval
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.delegate_call import DelegationSettings, delegate
 from holdfast.engine.turn.memory_call import MemorySettings, find_facts, remember
+from holdfast.engine.turn.whole_reply import ask_for_reply
 from holdfast.model.approval import Proposal
 from holdfast.model.delegation import DelegationRecord, DelegationRequest, delegation_of
-from holdfast.model.errors import BadReply, Invalid, Unreachable
+from holdfast.model.errors import Invalid
 from holdfast.model.event import ToolCheckpointed
 from holdfast.model.file_change import NewFileChange
 from holdfast.model.memory.fact import Fact, FactRequest
 from holdfast.model.message import ToolCall, text_of
-from holdfast.model.provider import AskModel, ModelReply, ModelRequest
+from holdfast.model.provider import AskModel, ModelRequest
 from holdfast.model.tool import CallAnswer, CallQuestion, Completion, CompletionRequest
 from holdfast.store.database import Transaction
 from holdfast.store.repos import approvals, file_changes, log
@@ -99,7 +99,7 @@ class SessionHost:
         ask = model.ask
         if model.meter is not None:
             ask = model.meter.recording(ask, self._active.id, "sampling", self._turn_id)
-        reply = await _reply(ask, model.seconds, wanted)
+        reply = await ask_for_reply(ask, wanted, seconds=model.seconds)
         return Completion(text=text_of(reply.parts), model=reply.model or wanted.model, finish=reply.finish)
 
     async def delegate(self, request: DelegationRequest) -> DelegationRecord:
@@ -166,14 +166,3 @@ def _shown(request: CompletionRequest) -> str:
     lines += [f"{message.role}: {message.text}" for message in request.messages]
     text = "\n".join(lines)
     return (text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}\n[… {len(text) - MAX_SHOWN:,} more]") + limit
-
-
-async def _reply(ask: AskModel, seconds: float, request: ModelRequest) -> ModelReply:
-    try:
-        async with asyncio.timeout(seconds), aclosing(ask(request)) as stream:  # type: ignore[type-var] # every provider's stream is an async generator
-            async for item in stream:
-                if isinstance(item, ModelReply):
-                    return item
-    except TimeoutError as e:
-        raise Unreachable(f"the model did not reply within {seconds:.0f} s") from e
-    raise BadReply("the model's reply has no end")
