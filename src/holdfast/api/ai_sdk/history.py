@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from holdfast.api.ai_sdk.message_stream import Chunk, MessageChunks
 from holdfast.api.ai_sdk.request import DYNAMIC, METADATA, STATIC
 from holdfast.model.entry import Entry
-from holdfast.model.event import ToolEnded, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.event import TurnEnded, TurnStarted, UserSaid
 from holdfast.model.message import Content, File, Image, Text
 from holdfast.model.times import iso
 
@@ -84,10 +84,10 @@ class MessageHistory:
         match event:
             case TurnStarted():
                 if not self._chunks.awaited:
-                    self._close()
+                    self._parts = None
                 self._next_id = event.turn_id
             case UserSaid():
-                self._close()
+                self._parts = None
                 self._next_id = event.input_id or event.turn_id
                 said: Message = {"id": f"{self._next_id}-user", "role": "user", "parts": [*map(user_part, event.parts)]}
                 self.messages.append(said | {"metadata": {METADATA: {"at": iso(entry.at)}}})
@@ -114,9 +114,6 @@ class MessageHistory:
             assert isinstance(about, dict), "that is how messages are built"
             about[METADATA] |= {"outcome": ended.outcome, "code": ended.code, "reason": ended.reason}
 
-    def _close(self) -> None:
-        self._parts = None
-
 
 def build_messages(entries: Iterable[Entry]) -> list[Message]:
     """The messages of standing entries."""
@@ -136,8 +133,3 @@ def user_part(part: Content) -> Message:
         case File():
             media_type = part.media_type or DEFAULT_MEDIA_TYPE
             return {"type": "file", "mediaType": media_type, "filename": part.name, "url": part.url}
-
-
-def shows_result(event: object, awaited: Iterable[str]) -> bool:
-    """Whether the event is a result of one of these calls, which the client has sent."""
-    return isinstance(event, ToolEnded) and event.call_id in awaited

@@ -1,10 +1,9 @@
 """Find the session of a chat, the turn that it waits for, and the turns that the same message began with."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from holdfast.api.ai_sdk.history import shows_result
 from holdfast.api.ai_sdk.request import UIMessage
 from holdfast.api.errors import ApiError
 from holdfast.api.headers import SessionNames
@@ -12,7 +11,7 @@ from holdfast.engine.submission import AdmittedTurn
 from holdfast.model.client_transcript import ClientTranscript
 from holdfast.model.entry import Entry
 from holdfast.model.errors import NotFound
-from holdfast.model.event import ModelSaid, Rewound, TurnEnded, TurnStarted, UserSaid
+from holdfast.model.event import ModelSaid, Rewound, ToolEnded, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.ids import SESSION
 from holdfast.model.session import Session, standing
 from holdfast.store.database import Transaction
@@ -86,13 +85,18 @@ def _continued(tx: Transaction, session: Session, entries: Sequence[Entry]) -> t
     if not entries or start < 2:
         return None  # nothing but the start of the turn comes before its message
     ended = _end_before(tx, session.id, entries[0].seq)
-    if ended is None or not any(shows_result(one.event, ended.awaiting) for one in entries[:start]):
+    if ended is None or not any(_is_result(one, ended.awaiting) for one in entries[:start]):
         return None
     position = turn_lookup.find(tx, session.id, ended.turn_id)
     if position is None:
         return None
     found = turn_lookup.read_entries(tx, session.id, position)
     return ended.turn_id, [one for one in found if _is_of(one, ended.turn_id)]
+
+
+def _is_result(entry: Entry, awaited: Collection[str]) -> bool:
+    """Whether the event is the result of one of these calls, which the client has sent."""
+    return isinstance(entry.event, ToolEnded) and entry.event.call_id in awaited
 
 
 def _end_before(tx: Transaction, session_id: str, seq: int) -> TurnEnded | None:
