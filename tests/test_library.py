@@ -1,5 +1,6 @@
 """`holdfast.open()`, as the page for library users shows it."""
 
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from holdfast.engine.streaming.bus import LiveText
 from holdfast.library import LibrarySession
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Conflict, Invalid
-from holdfast.model.event import ApprovalAsked, ToolEnded
+from holdfast.model.event import ApprovalAsked, GoalSet, ToolEnded
 from holdfast.model.message import text_of
 
 pytestmark = pytest.mark.process
@@ -48,6 +49,19 @@ async def test_a_model_that_does_not_exist_is_refused_at_once_by_its_name(tmp_pa
     async with holdfast.open(home=tmp_path, model="scripted:echo") as hf:
         with pytest.raises(Invalid, match="unknown:x"):
             await hf.session(model="unknown:x")
+
+
+async def test_a_program_sets_pauses_resumes_and_clears_a_goal(tmp_path: Path) -> None:
+    async with holdfast.open(home=tmp_path, model="scripted:echo") as hf:
+        session = await hf.session()
+        async with aclosing(session.set_goal("Write the notes", max_turns=5)) as items:
+            first = await anext(items)
+        states = [(await change()).state for change in (session.pause_goal, session.resume_goal, session.clear_goal)]
+        goal = await session.goal()
+
+    assert isinstance(first, Entry) and isinstance(first.event, GoalSet)
+    assert states == ["paused", "active", "cleared"]
+    assert goal is not None and (goal.text, goal.max_turns, goal.state) == ("Write the notes", 5, "cleared")
 
 
 def risky(folder: Path, name: str) -> str:
