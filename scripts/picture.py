@@ -182,7 +182,7 @@ def play_rewind(terminal: Terminal) -> None:
     terminal.type("Thank you")
     terminal.see("You said: Thank you")
     terminal.type("/rewind")
-    terminal.see("Go back before which message?")
+    terminal.see("Go back to before which message?")
     terminal.press(DOWN)
     terminal.see("would be taken back restore")
     terminal.settle()

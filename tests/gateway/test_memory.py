@@ -40,7 +40,7 @@ async def test_a_direct_chat_has_the_facts_of_its_person_and_a_group_has_none(tm
     told = [request.system for request in stage.requests]
     assert [("Alice's" in text, "Bob's" in text) for text in told] == [(True, False), (False, False), (False, True)]
     assert "Alice's secret" in listed[3]
-    assert "the memory is off in this chat" in listed[4]
+    assert "memory is off in this chat" in listed[4]
     assert [event.shared for event in await stage.log(group or "") if isinstance(event, UserSaid)] == [True]
 
 

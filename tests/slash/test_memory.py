@@ -79,7 +79,7 @@ async def test_a_person_sees_and_changes_only_her_own(context: TestContext) -> N
         ("/memory correct 1", "the fact has no text"),
         ("/memory forget the first", "there is no fact 'the first'"),
         ("/memory forget 99", "there is no fact-99"),
-        (f"/memory add {'x' * 1001}", "at most 1,000 are possible"),
+        (f"/memory add {'x' * 1001}", "at most 1,000 are allowed"),
     ],
 )
 async def test_wrong_input_is_answered_with_what_to_do(context: TestContext, line: str, expected: str) -> None:
@@ -94,4 +94,4 @@ async def test_it_is_off_where_others_read_along(context: TestContext) -> None:
     context.memory_owner = ""
     for line in ("/memory", "/memory add x", "/memory forget 1"):
         await run(context, line)
-        assert "the memory is off in this chat" in context.last
+        assert "memory is off in this chat" in context.last

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 LIMIT = 100
 FORMAT = 1
 owner_option = click.option(
-    "--owner", default=LOCAL_OWNER, show_default=True, metavar="WHO", help="Whose facts, such as telegram:42."
+    "--owner", default=LOCAL_OWNER, show_default=True, metavar="WHO", help="Owner of the facts, such as telegram:42."
 )
 
 
@@ -120,7 +120,9 @@ def show(*, ref: str, as_json: bool) -> None:
 
 @memory.command()
 @click.argument("text", metavar="TEXT")
-@click.option("--scope", type=click.Choice(SCOPES), default="user", show_default=True, help="Set whose fact it is.")
+@click.option(
+    "--scope", type=click.Choice(SCOPES), default="user", show_default=True, help="Set which sessions get the fact."
+)
 @click.option(
     "--project",
     type=NonEmptyPath(path_type=Path, exists=True, file_okay=False),

@@ -71,7 +71,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
     "--output-format",
     "output",
     type=click.Choice(FORMATS),
-    help="Print text, one JSON document, or a JSON document for each line of a stream.",
+    help="Print text, one JSON document, or the turn as JSON lines.",
 )
 @context.json_option
 def run(

@@ -150,7 +150,7 @@ WEBHOOK = PlatformRecipe(
     fields=(
         RecipeField("listen", "The address that the bridge calls (HOST:PORT)"),
         RecipeField("url", "The URL of the bridge"),
-        RecipeField("secret", "A secret that both know", secret=True),
+        RecipeField("secret", "The secret that Holdfast and the bridge share", secret=True),
     ),
     greet="Let the bridge deliver a message.",
     further=("max_text", "keyed", "edits", "typing"),

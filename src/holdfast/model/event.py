@@ -48,7 +48,7 @@ class Usage(_Fact, frozen=True):
 
 
 class Delegation(_Fact, frozen=True):
-    """Who delegated a task to a child session, and the limits of the child. Without `parent_id` the session is no child."""
+    """Who delegated a task to a child session, and the limits of the child. Without `parent_id` the session is not a child."""
 
     parent_id: str = ""
     turn_id: str = ""
@@ -717,7 +717,7 @@ class ItemAdded(_Fact, frozen=True):
     adapter: str
     item: str
     role: Role | None = None
-    """Who said it; None if it is no message."""
+    """Who said it; None if it is not a message."""
     key: str = ""
     """The item's own id in its framework. A session holds each key once."""
     text: str = ""

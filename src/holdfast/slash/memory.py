@@ -16,7 +16,7 @@ from holdfast.store.repos import memory as facts
 from holdfast.store.repos.memory import FactFilter
 
 SHOWN = 50
-OFF = "the memory is off in this chat, because others may read it; use a direct chat"
+OFF = "memory is off in this chat, because other people may read it; use a direct chat"
 
 
 async def memory(context: CommandContext, rest: str) -> None:

@@ -113,7 +113,7 @@ COMMANDS = (
     SlashCommand(
         "rewind",
         rewind.rewind,
-        "go back before a message and restore the files changed since; previews first",
+        "go back to before a message and restore the files changed since; previews first",
         "[NUMBER|@SEQ|undo] [both|files|conversation] [--force PATH]",
     ),
     SlashCommand("retry", turn_control.retry, "discard the last reply and ask again, adding TEXT", "[TEXT]"),

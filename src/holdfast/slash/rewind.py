@@ -71,7 +71,7 @@ async def _choose_point(context: CommandContext, session_id: str) -> str | None:
         taken = f"{counted(plan.conversation.messages, 'message')} would be taken back"
         return "\n".join(filter(None, [taken, context.engine.rewinds.preview(plan)]))
 
-    return await context.choose("Go back before which message?", points, describe)
+    return await context.choose("Go back to before which message?", points, describe)
 
 
 async def _ask(context: CommandContext, plan: RewindPlan, preview: str, *, undo: bool) -> str | None:

@@ -50,10 +50,10 @@ class TodoTool:
 def _find_problem(items: tuple[PlanItem, ...]) -> str:
     """What makes the list unusable; empty if nothing does."""
     if len(items) > MAX_ITEMS:
-        return f"it has {len(items)} steps, and at most {MAX_ITEMS} are possible; combine some"
+        return f"it has {len(items)} steps, and at most {MAX_ITEMS} are allowed; combine some"
     for number, item in enumerate(items, 1):
         if not item.content:
             return f"step {number} has no text"
         if len(item.content) > MAX_CHARS:
-            return f"step {number} has {len(item.content)} characters, and at most {MAX_CHARS} are possible"
+            return f"step {number} has {len(item.content)} characters, and at most {MAX_CHARS} are allowed"
     return ""

@@ -53,7 +53,7 @@ def test_the_message_to_go_back_before_is_chosen_in_a_list_that_esc_esc_opens_to
         chat.see("Second done.")
         chat.ready().press(ESCAPE)
         chat.press(ESCAPE)
-        chat.see("Go back before which message?")
+        chat.see("Go back to before which message?")
         chat.match(r"▸ And now\? · just now")
         chat.match(r"Change it · just now · 1 file changed since")
         chat.press(DOWN)

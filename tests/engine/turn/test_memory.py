@@ -195,7 +195,7 @@ async def test_a_conversation_that_others_read_has_no_memory(tmp_path: Path) -> 
     assert all("secret" not in request.system for request in stage.requests[1:])
     assert {"remember", "recall_memory"} & {tool.name for tool in stage.requests[0].tools}
     assert not {"remember", "recall_memory"} & {tool.name for tool in stage.requests[1].tools}
-    assert "the memory is off in this conversation" in result(events)
+    assert "memory is off in this conversation" in result(events)
     assert [fact.text for fact in await facts(stage)] == ["Ann's secret."]
 
 
@@ -275,7 +275,7 @@ async def test_saving_a_fact_is_a_change_in_every_permission_mode(
     ("arguments", "expected"),
     [
         ({"fact": " "}, "the fact has no text"),
-        ({"fact": "x" * 1001}, "at most 1,000 are possible"),
+        ({"fact": "x" * 1001}, "at most 1,000 are allowed"),
         ({"fact": "x", "scope": "everyone"}, "scope"),
         ({"fact": "x", "replaces": "fact-9"}, "there is no fact-9 in this memory"),
         ({"fact": "x", "replaces": "the first"}, "there is no fact 'the first'"),

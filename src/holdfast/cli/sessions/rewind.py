@@ -21,7 +21,9 @@ from holdfast.wiring.store import App
 @click.command()
 @click.argument("ref", type=REF)
 @click.option("--turns", type=click.IntRange(1), metavar="NUMBER", help="Take back this many exchanges; 1 by default.")
-@click.option("--to", "message", type=click.IntRange(1), metavar="SEQ", help="Go back before the turn with this event.")
+@click.option(
+    "--to", "message", type=click.IntRange(1), metavar="SEQ", help="Go back to before the turn with this event."
+)
 @click.option("--undo", is_flag=True, help="Undo the last rewind of files.")
 @click.option("--files", "what", flag_value="files", help="Restore only the files.")
 @click.option("--conversation", "what", flag_value="conversation", help="Take back only the conversation.")

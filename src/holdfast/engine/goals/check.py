@@ -100,7 +100,7 @@ def parse(text: str) -> GoalVerdict:
     try:
         answer = msgspec.convert(json.loads(found[0] if found else text), _Answer)
     except (ValueError, RecursionError, msgspec.ValidationError) as e:
-        raise BadReply(f"the check gave no decision, but {text.strip()[:200]!r}") from e
+        raise BadReply(f"the check gave no decision; it answered {text.strip()[:200]!r}") from e
     decision = answer.decision.strip().lower()
     reason, evidence = answer.reason.strip()[:TEXT_CHARS], answer.evidence.strip()[:TEXT_CHARS]
     match decision:

@@ -83,7 +83,7 @@ async def raise_session_limit(
     if meter.limits.session is None:
         raise Invalid("sessions have no budget that could be raised; [budget] session sets one")
     if not 0 < amount <= HIGHEST_COST:
-        raise Invalid(f"a budget is raised by an amount above 0 and up to {HIGHEST_COST:,.0f}, in US dollars")
+        raise Invalid(f"the amount must be above 0 and at most {HIGHEST_COST:,.0f} US dollars")
     await database.write(budget.raise_limit, session_id, BudgetRaised(amount=amount, by=by), at=at)
     return await report_session(database, meter, session_id, at=at)
 

@@ -30,7 +30,7 @@ MAX_SOURCES = 10
 MAX_NAME = 64
 MAX_FOUND = 30
 OFF = (
-    "the memory is off in this conversation: other people may read it, or it is not clear whose it is. Tell the user so; "
+    "memory is off in this conversation: other people may read it, or it is not clear whose it is. Tell the user so; "
     "'holdfast memory' shows and changes facts"
 )
 

@@ -98,7 +98,7 @@ def clean_fact(text: str) -> str:
         raise Invalid("the fact has no text")
     if len(line) > MAX_FACT:
         raise Invalid(
-            f"the fact has {len(line):,} characters, and at most {MAX_FACT:,} are possible; "
+            f"the fact has {len(line):,} characters, and at most {MAX_FACT:,} are allowed; "
             "shorten it, or save several facts"
         )
     return line

@@ -152,7 +152,7 @@ def replay(tx: Transaction, inbound: InboundMessage, *, at: int) -> None:
 def dismiss(tx: Transaction, inbound: InboundMessage, *, at: int) -> None:
     """Stop listing a dead letter. It stays in the store, and can be replayed. Raises Conflict if it is not one."""
     if tx.one("inbox.dismiss", id=inbound.id, at=at) is None:
-        raise Conflict(f"message {inbound.id} is no dead letter that is listed; there is nothing to dismiss")
+        raise Conflict(f"message {inbound.id} is not a listed dead letter; there is nothing to dismiss")
 
 
 def rename(tx: Transaction, inbound: InboundMessage, chat: str, message: str) -> bool:

@@ -19,7 +19,7 @@ KEY_HELP = """\
 Enter           send the message; during a turn it is queued
 Alt-Enter       start a new line (also Ctrl-J)
 Esc, Ctrl-C     interrupt the turn; Ctrl-C also clears the line
-Esc Esc         go back before an earlier message, like /rewind
+Esc Esc         go back to before an earlier message, like /rewind
 Ctrl-D          quit, on an empty line
 Shift-Tab       change the permission mode
 Tab             complete a command, a title or a file
