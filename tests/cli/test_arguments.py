@@ -39,7 +39,7 @@ def test_the_command_that_is_left_out_is_added(line: list[str], meant: list[str]
     ("line", "message"),
     [
         ("sesions list", "No such command 'sesions'; did you mean 'sessions'"),
-        ("sessions shwo x", "No such command 'shwo'; did you mean 'show'?; see 'holdfast sessions --help'"),
+        ("sessions shwo x", "No such command 'shwo'; did you mean 'show'? See 'holdfast sessions --help'"),
         ("hello", "No such command 'hello'; to send it as a prompt: holdfast chat 'hello'"),
         ("cron xyzzy", "No such command 'xyzzy'; see 'holdfast cron --help'"),
     ],

@@ -149,4 +149,4 @@ def _usage_message(error: click.UsageError) -> str:
     said = error.format_message().rstrip(".")
     for kind, plain in (("a valid integer range", "an integer"), ("a valid float range", "a number")):
         said = said.replace(f"is not {kind}", f"is not {plain}")
-    return f"{said}; see '{command} --help'"
+    return f"{said}{' See' if said.endswith('?') else '; see'} '{command} --help'"

@@ -123,5 +123,5 @@ def describe_result(result: RewindResult, undo: str = "/rewind undo") -> str:
         f"! {step.path} was not restored: {step.reason}" for step in plan.steps if step.action in ("conflict", "skip")
     ]
     if done:
-        lines.append(f"{undo} undoes the change of the files.")
+        lines.append(f"Undo the change of the files with: {undo}")
     return "\n".join(lines) or "There was nothing to restore."

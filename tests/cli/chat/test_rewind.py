@@ -61,7 +61,7 @@ def test_the_message_to_go_back_before_is_chosen_in_a_list_that_esc_esc_opens_to
         chat.press(ENTER)
         chat.see("Go back? search")
         chat.press(ENTER)
-        chat.see(f"Restored {file} /rewind undo undoes the change of the files.")
+        chat.see(f"Restored {file} Undo the change of the files with: /rewind undo")
         chat.see("❯ Change it")
         assert file.read_text() == "one\n"
         chat.press(b"\x15")
