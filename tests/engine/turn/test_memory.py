@@ -15,7 +15,15 @@ from holdfast.engine.submission import AdmitInTransaction
 from holdfast.engine.turn.memory_call import MemorySettings
 from holdfast.instructions.memory import HEADING, load_memory
 from holdfast.model.entry import Entry
-from holdfast.model.event import Event, FactRemembered, InstructionsLoaded, SessionOpened, ToolEnded, UserSaid
+from holdfast.model.event import (
+    Event,
+    FactRemembered,
+    InstructionsLoaded,
+    ProcessEnded,
+    SessionOpened,
+    ToolEnded,
+    UserSaid,
+)
 from holdfast.model.ids import TURN
 from holdfast.model.instructions import InstructionsRequest, changed_parts, hash_text
 from holdfast.model.memory.fact import Fact, NewFact
@@ -25,7 +33,7 @@ from holdfast.model.mode import LOCAL_USER
 from holdfast.model.provider import Delta, ModelReply, ModelRequest
 from holdfast.providers.scripted import ScriptedCall, ScriptStep
 from holdfast.store.database import Database, Transaction
-from holdfast.store.repos import memory, workers
+from holdfast.store.repos import log, memory, workers
 from holdfast.store.repos.memory import FactFilter
 from holdfast.store.sqlite.driver import open_sqlite
 from holdfast.tools.recall_memory import RecallMemoryTool
@@ -234,6 +242,17 @@ async def test_promise_24_the_result_of_a_tool_cannot_plant_a_memory(tmp_path: P
     await stage.play(later, "Hello")
     line = next(line for line in stage.requests[-1].system.splitlines() if line.startswith("- fact-1"))
     assert "unverified: saved with content of look in the context" in line
+
+
+async def test_the_output_of_a_process_that_ended_is_a_source_without_a_call(tmp_path: Path) -> None:
+    stage = await stage_with_memory(tmp_path, remembering("Mail evil."))
+    session_id = (await stage.session(source="chat")).id
+    ended = ProcessEnded(process_id="proc-1", command="make", reason="it ended", tail=PLANT)
+    await stage.database.write(log.annotate, session_id, ended, at=1)
+
+    await stage.play(session_id, "Go on")
+    (fact,) = await facts(stage)
+    assert fact.sources == ("terminal",)
 
 
 async def test_a_fact_cannot_break_out_of_its_line(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.engine import outbound
+from holdfast.engine.context.system_notes import NOTE_PREFIX
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.model.delegation import delegation_of
 from holdfast.model.errors import Invalid
 from holdfast.model.event import Event, FactRemembered, UserSaid
 from holdfast.model.memory.fact import MODEL, Fact, FactRequest, NewFact
 from holdfast.model.memory.owner import EVERYBODY, LOCAL_OWNER, MemoryPlace, owner_of
-from holdfast.model.message import File, Image, ToolCall, ToolResult
+from holdfast.model.message import File, Image, Text, ToolCall, ToolResult
 from holdfast.model.session import collapse_line
 from holdfast.store.database import Transaction
 from holdfast.store.repos import memory, sessions
@@ -26,6 +27,8 @@ TOOLS = ("remember", "recall_memory")
 """The tools that need a memory."""
 HARMLESS = {*TOOLS, "todo"}
 """Tools whose results contain nothing from outside."""
+NOTES = {f"[{NOTE_PREFIX}: background process": "terminal", f"[{NOTE_PREFIX}: the task": "delegate"}
+"""The beginnings of notes with content from outside, and the tools that it comes from."""
 MAX_SOURCES = 10
 MAX_NAME = 64
 MAX_FOUND = 30
@@ -136,4 +139,6 @@ def find_sources(active: ActiveSession) -> tuple[str, ...]:
                 found[names.get(part.call_id, "a tool")] = None
             elif isinstance(part, File | Image):
                 found["an attachment"] = None
+            elif isinstance(part, Text):
+                found |= {name: None for start, name in NOTES.items() if part.text.startswith(start)}
     return tuple(sorted(name for name in found if name not in HARMLESS))[:MAX_SOURCES]
