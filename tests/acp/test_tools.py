@@ -51,6 +51,38 @@ async def test_an_edit_keeps_the_unsaved_text_and_appears_in_the_editor(home: Pa
     assert editor.written == [(str(path), "saved\nunsaved\n"), (str(path), "saved\nchanged\n")]
 
 
+async def test_an_approved_edit_keeps_the_unsaved_text(home: Path, folder: Path) -> None:
+    path = folder / "a.txt"
+    path.write_text("saved\n")
+    async with editing(
+        home, fs=True, buffers={str(path): "saved\nunsaved\n"}, choose=lambda question: "allow"
+    ) as editor:
+        session = await editor.new(folder)
+        await editor.connection.set_session_mode(session_id=session, mode_id="ask")
+        await editor.say(session, use("edit_file", path="a.txt", old="unsaved", new="changed"))
+
+    assert path.read_text() == "saved\nchanged\n"
+    assert editor.written == [(str(path), "saved\nunsaved\n"), (str(path), "saved\nchanged\n")]
+
+
+async def test_text_that_was_typed_while_a_change_waited_for_approval_is_not_overwritten(
+    home: Path, folder: Path
+) -> None:
+    path = folder / "a.txt"
+    path.write_text("saved\n")
+    async with editing(home, fs=True) as editor:
+        session = await editor.new(folder)
+        await editor.connection.set_session_mode(session_id=session, mode_id="ask")
+        turn = asyncio.create_task(editor.say(session, use("write_file", path="a.txt", content="new\n")))
+        question = await editor.asked.get()
+        editor.buffers[str(path)] = "saved\ntyped\n"
+        question.answer.set_result("allow")
+        await turn
+
+    assert "changed in the editor" in result(editor, session)
+    assert (path.read_text(), editor.written) == ("saved\n", [])
+
+
 async def test_an_editor_without_file_access_is_not_asked(home: Path, folder: Path) -> None:
     path = folder / "a.txt"
     path.write_text("saved\n")

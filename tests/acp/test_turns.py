@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from acp import helpers
 
 from tests.acp.editor import Editor, editing
 
@@ -139,6 +140,17 @@ async def test_own_commands_and_skills_are_listed_and_run(home: Path, folder: Pa
     assert found["review"]["input"] == {"hint": "FILE"}
     assert found["deploy"]["description"] == "Deploys it"
     assert "You said: Review a.py." in editor.text(session)
+
+
+async def test_a_command_whose_argument_is_a_mentioned_file_is_run(home: Path, folder: Path) -> None:
+    (home / "commands").mkdir()
+    (home / "commands" / "review.md").write_text("Review $ARGUMENTS now.")
+    blocks = [helpers.text_block("/review "), helpers.resource_link_block("a.py", "file:///p/a.py")]
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        await editor.connection.prompt(session_id=session, prompt=blocks)
+
+    assert "You said: Review [a.py](file:///p/a.py) now." in editor.text(session)
 
 
 async def test_a_command_can_be_cancelled(home: Path, folder: Path) -> None:

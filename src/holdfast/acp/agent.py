@@ -50,7 +50,7 @@ from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
 from holdfast.model.errors import Invalid, NotFound
 from holdfast.model.event import GoalSet, Source
-from holdfast.model.message import Content, Text
+from holdfast.model.message import Content, Text, text_of
 from holdfast.model.mode import LOCAL_USER, parse_mode
 from holdfast.model.session import Session
 from holdfast.model.times import iso
@@ -218,8 +218,8 @@ class EditorAgent:
                 await wait_for_first(ready, cancelled)
             if cancelled.done():
                 return PromptResponse(stop_reason="cancelled")
-            if len(parts) == 1 and isinstance(parts[0], Text) and slash.parse(parts[0].text) is not None:
-                return await self._run_command(found, parts[0].text, cancelled)
+            if (line := _command_line(parts)) is not None:
+                return await self._run_command(found, line, cancelled)
         return PromptResponse(stop_reason=await found.prompt(parts))
 
     async def _run_command(
@@ -320,6 +320,13 @@ class EditorAgent:
 
     def _options(self, session: Session) -> list[Any]:
         return list(config_options.describe_options(session.summary.model, self._services.settings))
+
+
+def _command_line(parts: tuple[Content, ...]) -> str | None:
+    """The slash command that the parts are; None if they are a message. A file that it names is a part of its own."""
+    line = text_of(parts)
+    is_command = all(isinstance(part, Text) for part in parts) and slash.parse(line) is not None
+    return line if is_command else None
 
 
 def _check_workdir(cwd: str) -> Path:

@@ -1,8 +1,8 @@
 """File tools that see the editor's unsaved text, and show their changes in its buffers.
 
 The tools of this machine still do the work, with all their checks: a file is read from the disk first, and a change is made
-on the disk. Around that, a read returns the text of the editor's buffer, and before a change the editor saves the
-buffer, so that unsaved work of the person is part of the file that is changed.
+on the disk. Around that, a read returns the text of the editor's buffer, and before a change, or before a question about
+it, the editor saves the buffer, so that unsaved work of the person is part of the file that is changed.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from holdfast.tools.read_file import ReadFileArguments, format_page
 logger = logging.getLogger(__name__)
 SHARED = ("local", "bubblewrap")
 """Terminal backends whose files are those of this machine."""
+TYPED_SINCE = "{path} was changed in the editor after the change was approved; nothing was written. Read it again"
 
 
 class EditorBuffers:
@@ -105,30 +106,36 @@ class BufferedEditTool:
 
     async def preview(self, arguments: dict[str, object], context: ToolContext) -> Preview:
         assert isinstance(self._inner, Previewing), "every tool that changes files has a preview"
+        if context.terminal in SHARED:
+            path, unsaved = await self._find_unsaved(arguments, context)
+            if unsaved is not None:
+                await self._buffers.write(path, unsaved)
         return await self._inner.preview(arguments, context)
 
     async def run(self, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
         if context.terminal not in SHARED:
             return await self._inner.run(arguments, context)
-        named = str(arguments["path"])
-        path = await asyncio.to_thread(real_path, resolve(named, context.workdir))
-        if not context.approved:  # an approved change was previewed with the file as it is on the disk
-            await self._save_buffer(named, path, context)
+        path, unsaved = await self._find_unsaved(arguments, context)
+        if unsaved is not None and context.approved:  # it was previewed with the file as it was then
+            return ToolOutput.say(TYPED_SINCE.format(path=path), ok=False)
+        if unsaved is not None:
+            await self._buffers.write(path, unsaved)
         output = await self._inner.run(arguments, context)
         if output.ok and (text := await asyncio.to_thread(_read_text, path)) is not None:
             await self._buffers.write(path, text)
         return output
 
-    async def _save_buffer(self, named: str, path: Path, context: ToolContext) -> None:
-        """Have the editor save unsaved text of a file that the tool may change."""
+    async def _find_unsaved(self, arguments: dict[str, object], context: ToolContext) -> tuple[Path, str | None]:
+        """The file that the tool would change, and the editor's text of it if that is not saved."""
+        named = str(arguments["path"])
+        path = await asyncio.to_thread(real_path, resolve(named, context.workdir))
         try:
             check_write(named, path, context, self._home)
         except Invalid:
-            return  # the tool refuses it with the same message
+            return path, None  # the tool refuses it with the same message
         on_disk = await asyncio.to_thread(_read_text, path)
         text = await self._buffers.read(path) if on_disk is not None else None
-        if text is not None and text != on_disk:
-            await self._buffers.write(path, text)
+        return path, text if text != on_disk else None
 
 
 def _read_text(path: Path) -> str | None:

@@ -62,6 +62,30 @@ def test_own_commands_are_completed_and_sent(holdfast: Holdfast, home: Path, tmp
     assert said(newest(holdfast), "user") == ["Please review main.py."]
 
 
+def test_an_own_command_sends_what_was_pasted_and_attaches_what_is_mentioned(
+    holdfast: Holdfast, home: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / ".holdfast" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "review.md").write_text("Please review $ARGUMENTS.")
+    (tmp_path / "main.py").write_text("print(1)\n")
+    pasted = "\n".join(f"pasted line {number}" for number in range(40))
+    with Terminal(home, cwd=tmp_path) as chat:
+        chat.ready().say("!echo from a command")
+        chat.see("1 line of output will be sent")
+        chat.press("/review @main.py and ")
+        chat.paste(pasted.encode())
+        chat.see("[pasted #1:")
+        chat.press(ENTER)
+        chat.see("You said: Please review @main.py and pasted line 0")
+        chat.leave()
+
+    [message] = said(newest(holdfast), "user")
+    assert message.startswith(f"Please review @main.py and {pasted}.")
+    assert "attached file main.py" in message and "print(1)\n" in message
+    assert message.endswith("from a command\n")
+
+
 def test_the_keys_are_listed_and_fit_into_a_narrow_terminal(home: Path) -> None:
     with Terminal(home, columns=20) as chat:
         chat.ready().say("/help keys")

@@ -623,6 +623,15 @@ def test_an_answer_to_a_closed_question_clears_the_line() -> None:
     assert typing.buffer.text == ""
 
 
+def test_a_message_that_is_being_typed_stays_when_the_offer_to_resume_disappears() -> None:
+    typing = Typing()
+    typing.draft.show(f"{OPEN_TURN}t-1")
+    typing.type("rather look at")
+    typing.draft.show("")
+
+    assert typing.buffer.text == "rather look at"
+
+
 @pytest.mark.parametrize("columns", [20, 40, 80])
 def test_a_question_is_wrapped_between_words(columns: int) -> None:
     text = "? `rm -rf --no-preserve-root x`: deletes directories recursively. Allow this?"

@@ -11,6 +11,7 @@ from prompt_toolkit.output import Output
 
 from holdfast import config, logs
 from holdfast.cli.chat import shell_command
+from holdfast.cli.chat.attachments.compose import ComposedMessage
 from holdfast.cli.chat.attachments.composer import MessageComposer
 from holdfast.cli.chat.context import TerminalChat, is_quit_word
 from holdfast.cli.chat.input.completion import ChatCompleter
@@ -35,9 +36,12 @@ from holdfast.cli.chat.status import ChatStatus
 from holdfast.cli.chat.user_programs import UserPrograms
 from holdfast.cli.chat.watcher import SessionWatcher
 from holdfast.engine.admission.open_session import OpenRequest
+from holdfast.engine.admission.rewind import Rewind
 from holdfast.engine.engine import Engine
 from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.model.event import GoalSet
+from holdfast.model.message import Content
 from holdfast.model.mode import next_mode
 from holdfast.model.session import Session
 from holdfast.slash import queued, registry
@@ -68,6 +72,8 @@ class ChatApp(TerminalChat):
         self._is_quitting = False
         self._slow_command: asyncio.Task[None] | None = None
         """The slow command that is running."""
+        self._command = ""
+        """The command that was typed last."""
         self._status = ChatStatus(self.settings, self.workdir, time.monotonic)
         self._mode_lock = asyncio.Lock()
         self.buffer = Buffer(
@@ -208,7 +214,7 @@ class ChatApp(TerminalChat):
             elif command == ("help", "keys"):
                 self.show(KEY_HELP)
             else:
-                await registry.run(self, text)
+                await self._run_command(text)
         elif asked is not None and question_id == asked.id and await self._answer(asked, text.strip()):
             return
         elif question_id and (asked is None or question_id != asked.id) and not is_message(text, question_id):
@@ -223,7 +229,23 @@ class ChatApp(TerminalChat):
     async def _send(self, typed: str) -> None:
         """Send a message with what it mentions. The session is created only if everything can be attached."""
         message = await self._composer.compose(typed)
-        await self.say(message.parts)
+        await super().say(message.parts)
+        self._note_sent(message)
+
+    async def _run_command(self, typed: str) -> None:
+        """Run a command. If it sends a message, what the typed text mentions is attached."""
+        self._command = typed
+        await registry.run(self, self._pastes.expand(typed))
+
+    async def say(
+        self, parts: tuple[Content, ...], *, instead: Rewind | None = None, goal: GoalSet | None = None
+    ) -> None:
+        """See `CommandContext.say`."""
+        message = await self._composer.compose(self._command)
+        await super().say((*parts, *message.attached), instead=instead, goal=goal)
+        self._note_sent(message)
+
+    def _note_sent(self, message: ComposedMessage) -> None:
         self._composer.sent()
         for note in message.notes:
             self.show(note)
@@ -231,7 +253,7 @@ class ChatApp(TerminalChat):
     async def _run(self, text: str) -> None:
         """Run the slow command in the background until it ends or the user stops it."""
         try:
-            await registry.run(self, text)
+            await registry.run(self, self._pastes.expand(text))
         except asyncio.CancelledError:
             self.show("Compaction cancelled; the context is unchanged.")
             raise

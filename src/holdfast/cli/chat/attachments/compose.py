@@ -19,6 +19,11 @@ class ComposedMessage(msgspec.Struct, frozen=True):
     notes: list[str]
     """What the user should know: names that look like files and are not attached."""
 
+    @property
+    def attached(self) -> tuple[Content, ...]:
+        """The parts after the text."""
+        return self.parts[1:]
+
 
 def compose(typed: str, text: str, workdir: Path, home: Path) -> ComposedMessage:
     """The parts of a message: `text`, and the files and directories that `typed` mentions.

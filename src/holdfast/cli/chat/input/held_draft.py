@@ -5,6 +5,8 @@ from collections.abc import Callable
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 
+from holdfast.cli.chat.prompts import is_message
+
 PAUSE_SECONDS = 0.6
 """How long the user must pause before the line is held back. Until then keys go to that line."""
 
@@ -52,10 +54,12 @@ class HeldDraft:
             self._draft = f"{self._draft}\n{text}" if self._draft else text
 
     def _restore(self) -> None:
-        was_answering, self._is_answering, self._question = self._is_answering, False, ""
-        if was_answering and self._draft:
-            # Other text in the line was meant for a question that is gone.
-            self._buffer.document = Document(self._draft, len(self._draft))
-        elif was_answering and self._buffer.text:
-            self._buffer.reset()
-        self._draft = "" if was_answering else self._draft
+        was_answering, self._is_answering = self._is_answering, False
+        question, self._question = self._question, ""
+        if was_answering:
+            # Other text in the line was meant for a question that is gone, unless it is a message.
+            typed = self._buffer.text if is_message(self._buffer.text, question) else ""
+            kept = "\n".join(filter(None, (self._draft, typed)))
+            if kept != self._buffer.text:
+                self._buffer.document = Document(kept, len(kept))
+            self._draft = ""
