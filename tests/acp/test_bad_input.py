@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,25 @@ class RawEditor:
 
     async def answer(self, request_id: object) -> dict[str, Any]:
         """The response to a request; updates are skipped."""
+        return await self._next(lambda message: "method" not in message and message.get("id") == request_id)
+
+    async def request(self, method: str) -> dict[str, Any]:
+        """The next request of the agent with this method; everything before it is skipped."""
+        return await self._next(lambda message: message.get("method") == method)
+
+    async def update(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The next update that is wanted; everything before it is skipped."""
+        found = await self._next(
+            lambda message: message.get("method") == "session/update" and wanted(message["params"]["update"])
+        )
+        return dict(found["params"]["update"])
+
+    async def _next(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         assert self.process.stdout is not None
         while True:
             async with asyncio.timeout(30):
                 message = json.loads(await self.process.stdout.readline())
-            if "method" not in message and message.get("id") == request_id:
+            if wanted(message):
                 return dict(message)
 
     async def call(self, request_id: object, method: object, **params: Any) -> dict[str, Any]:
@@ -63,25 +77,25 @@ async def raw(home: Path, **options: Any) -> AsyncIterator[RawEditor]:
 
 
 NO_MESSAGES = [
-    (b"{", -32700),
-    (b"\xff\xfe", -32700),
-    (b"[" * 100_000, -32700),
-    (b"[]", -32600),
-    (b"5", -32600),
-    (b'{"jsonrpc": "2.0", "id": {}, "method": "initialize"}', -32600),
-    (b'{"jsonrpc": "2.0", "id": 5, "method": ["x"]}', -32600),
-    (b'{"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": [1]}', -32600),
-    (b'{"jsonrpc": "2.0", "id": 5, "error": "no"}', -32600),
-    (b"{}", -32600),
+    (b"{", -32700, None),
+    (b"\xff\xfe", -32700, None),
+    (b"[" * 100_000, -32700, None),
+    (b"[]", -32600, None),
+    (b"5", -32600, None),
+    (b'{"jsonrpc": "2.0", "id": {}, "method": "initialize"}', -32600, None),
+    (b'{"jsonrpc": "2.0", "id": 5, "method": ["x"]}', -32600, 5),
+    (b'{"jsonrpc": "2.0", "id": "six", "method": "initialize", "params": [1]}', -32600, "six"),
+    (b'{"jsonrpc": "2.0", "id": 5, "error": "no"}', -32600, None),
+    (b"{}", -32600, None),
 ]
 
 
 async def test_a_line_that_is_no_message_is_refused_and_the_next_one_works(home: Path) -> None:
     async with raw(home) as editor:
-        for line, code in NO_MESSAGES:
+        for line, code, request_id in NO_MESSAGES:
             await editor.send(line)
 
-            assert (await editor.answer(None))["error"]["code"] == code, line[:100]
+            assert (await editor.answer(request_id))["error"]["code"] == code, line[:100]
             assert "result" in await editor.call(1, "session/list")
 
 
@@ -107,14 +121,15 @@ async def test_unknown_methods_sessions_and_parameters_are_errors(home: Path, fo
             await editor.call(7, "authenticate", methodId="x"),
             await editor.call(8, "session/set_mode", sessionId="hf-unknown", modeId="x"),
             await editor.call("nine", "session/close", sessionId="hf-unknown"),
+            await editor.call(10, "session/new", cwd="/a\ud800", mcpServers=[]),
         ]
         await editor.send({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "hf-unknown"}})
         await editor.send({"jsonrpc": "2.0", "method": "nosuch", "params": {}})
         await editor.send({"jsonrpc": "2.0", "id": 77, "result": {}})
 
         codes = [answer["error"]["code"] for answer in answers]
-        assert codes == [-32601, -32601, -32002, -32002, -32602, -32602, -32602, -32002, -32002]
-        assert "result" in await editor.call(10, "session/list")
+        assert codes == [-32601, -32601, -32002, -32002, -32602, -32602, -32602, -32002, -32002, -32602]
+        assert "result" in await editor.call(11, "session/list")
 
 
 async def test_no_update_comes_before_the_editor_knows_the_session(home: Path, folder: Path) -> None:
@@ -257,3 +272,30 @@ def test_without_pipes_the_command_explains_itself(home: Path) -> None:
 
     assert ran.returncode in (errors.USAGE, errors.FAILED)
     assert "an editor starts this command" in ran.stderr
+
+
+async def test_malformed_answers_of_an_editor_leave_the_question_open_and_the_disk_as_the_truth(
+    home: Path, folder: Path
+) -> None:
+    (folder / "a.txt").write_text("on disk\n")
+    async with raw(home) as editor:
+        files = {"readTextFile": True, "writeTextFile": False}
+        await editor.call(1, "initialize", protocolVersion=1, clientCapabilities={"fs": files})
+        session = (await editor.call(2, "session/new", cwd=str(folder), mcpServers=[]))["result"]["sessionId"]
+
+        async def ask(text: str) -> None:
+            prompt = [{"type": "text", "text": text}]
+            params = {"sessionId": session, "prompt": prompt}
+            await editor.send({"jsonrpc": "2.0", "id": text, "method": "session/prompt", "params": params})
+
+        await ask('use tool read_file {"path": "a.txt"}')
+        request = await editor.request("fs/read_text_file")
+        await editor.send({"jsonrpc": "2.0", "id": request["id"], "result": {"content": 5}})
+        ended = await editor.update(lambda update: "rawOutput" in update)
+        assert (ended["status"], "on disk" in ended["rawOutput"]["text"]) == ("completed", True)
+
+        await ask('use tool terminal {"command": "rm -rf build"}')
+        request = await editor.request("session/request_permission")
+        await editor.send({"jsonrpc": "2.0", "id": request["id"], "result": {"outcome": "selected"}})
+        await editor.call(3, "session/load", sessionId=session, cwd=str(folder), mcpServers=[])
+        assert await editor.request("session/request_permission"), "it is asked again"

@@ -100,6 +100,8 @@ async def test_a_message_number_goes_back_before_its_turn(tmp_path: Path, stages
     assert (tmp_path / "a.txt").read_text() == "1"
     with pytest.raises(Invalid, match="no turn"):
         await stage.engine.rewinds.plan(session.id, message=999)
+    with pytest.raises(Invalid, match="no turn"):  # it was taken back, and the turn before it was not
+        await stage.engine.rewinds.plan(session.id, message=middle + 2)
 
 
 async def test_a_file_that_others_changed_is_skipped_unless_it_is_forced(tmp_path: Path, stages: list[Stage]) -> None:

@@ -60,6 +60,7 @@ from holdfast.store.database import Transaction
 from holdfast.store.repos import sessions
 from holdfast.tasks import running, wait_for_first
 from holdfast.tools.mcp.server import McpServer
+from holdfast.tools.paths import check_path_text
 
 logger = logging.getLogger(__name__)
 SOURCE: Source = "chat"
@@ -331,8 +332,9 @@ def _command_line(parts: tuple[Content, ...]) -> str | None:
 
 def _check_workdir(cwd: str) -> Path:
     """The directory. Raises Invalid unless it is an absolute path."""
+    check_path_text(cwd)
     path = Path(cwd)
-    if "\0" in cwd or not path.is_absolute():
+    if not path.is_absolute():
         raise Invalid(f"cwd must be an absolute path, not {cwd[:200]!r}")
     return path
 

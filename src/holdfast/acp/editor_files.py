@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from acp.exceptions import RequestError
+from pydantic import ValidationError
 
 from holdfast.model.errors import Invalid
 from holdfast.model.finding import Finding
@@ -43,7 +44,7 @@ class EditorBuffers:
             return None
         try:
             response = await self._client.read_text_file(session_id=self._name, path=str(path))
-        except (RequestError, ConnectionError) as e:
+        except (RequestError, ConnectionError, ValidationError) as e:
             logger.info("the editor did not return %s: %s", path, e)
             return None
         return str(response.content)
@@ -54,7 +55,7 @@ class EditorBuffers:
             return
         try:
             await self._client.write_text_file(session_id=self._name, path=str(path), content=text)
-        except (RequestError, ConnectionError) as e:
+        except (RequestError, ConnectionError, ValidationError) as e:
             logger.info("the editor did not accept %s: %s", path, e)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from acp.exceptions import RequestError
 from acp.schema import AvailableCommandsUpdate, ConfigOptionUpdate, StopReason
+from pydantic import ValidationError
 
 from holdfast.acp import commands, config_options, permissions
 from holdfast.acp.permissions import PermissionQuestion
@@ -307,5 +308,5 @@ class EditorSession:
             logger.info("the question of session %s was answered elsewhere: %s", self.session_id, e)
         except HoldfastError as e:
             logger.warning("the answer of the editor in session %s was not accepted: %s", self.session_id, e)
-        except (RequestError, ConnectionError) as e:
+        except (RequestError, ConnectionError, ValidationError) as e:
             logger.info("the editor did not answer a question of session %s, which stays open: %s", self.session_id, e)

@@ -43,20 +43,21 @@ class EditorTransport:
     async def close(self) -> None:
         """The streams belong to the caller."""
 
-    async def _refuse(self, code: int, message: str) -> None:
-        """Answer a line that is no message. Nobody knows to which request it belongs."""
-        await self.send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
+    async def _refuse(self, code: int, message: str, request_id: int | str | None = None) -> None:
+        """Answer a line that is no message. Mostly nobody knows to which request it belongs."""
+        await self.send({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
 
 
-def _parse(line: bytes) -> tuple[dict[str, Any] | None, tuple[int, str]]:
-    """The message, or why the line is none."""
+def _parse(line: bytes) -> tuple[dict[str, Any] | None, tuple[int, str, int | str | None]]:
+    """The message, or why the line is none, with the id of the request if it is one."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as e:
-        return None, (PARSE_ERROR, f"the line is not JSON: {e}")
-    return (
-        (found, (0, "")) if _is_message(found) else (None, (INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message"))
-    )
+        return None, (PARSE_ERROR, f"the line is not JSON: {e}", None)
+    if _is_message(found):
+        return found, (0, "", None)
+    is_request = isinstance(found, dict) and "method" in found and _is_id(found.get("id"))
+    return None, (INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message", found.get("id") if is_request else None)
 
 
 def _is_message(found: object) -> bool:
@@ -64,5 +65,9 @@ def _is_message(found: object) -> bool:
         return False
     if not all(isinstance(found.get(member), dict | None) for member in ("params", "error")):
         return False
-    is_id_valid = isinstance(found.get("id", 0), int | str | None) and not isinstance(found.get("id"), bool)
-    return is_id_valid and isinstance(found.get("method", ""), str) and ("method" in found or "id" in found)
+    is_named = isinstance(found.get("method", ""), str) and ("method" in found or "id" in found)
+    return is_named and _is_id(found.get("id"))
+
+
+def _is_id(found: object) -> bool:
+    return isinstance(found, int | str | None) and not isinstance(found, bool)

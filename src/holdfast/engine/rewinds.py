@@ -178,9 +178,10 @@ class Rewinds:
 
 
 def _turns_from(entries: Sequence[Entry], seq: int) -> int:
-    """How many of the newest turns begin with the one that contains the event. Raises Invalid."""
-    starts = [entry.seq for entry in standing(entries) if isinstance(entry.event, TurnStarted)]
-    if not starts or not starts[0] <= seq <= entries[-1].seq:
+    """How many of the newest turns begin with the one that contains the event. Raises Invalid, also for one taken back before."""
+    kept = standing(entries)
+    starts = [entry.seq for entry in kept if isinstance(entry.event, TurnStarted)]
+    if not starts or seq < starts[0] or all(entry.seq != seq for entry in kept):
         raise Invalid(f"event {seq} belongs to no turn that can be taken back")
     return sum(start > seq for start in starts) + 1
 

@@ -85,6 +85,33 @@ def test_continue_resumes_the_last_chat_of_the_directory(holdfast: Holdfast, hom
         assert "no chat in" in chat.flat
 
 
+def test_a_session_of_another_directory_is_resumed_in_its_directory_until_it_is_left(
+    holdfast: Holdfast, home: Path, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    (there / "notes.txt").write_text("from there\n")
+    with Terminal(home, "chat", "--title", "Mine", cwd=there) as chat:
+        chat.ready().say("Hello")
+        chat.see("You said: Hello")
+        chat.leave()
+    with Terminal(home, "chat", "--resume", "Mine", cwd=here, columns=160) as chat:
+        chat.see(f"This session works in {there}.")
+        chat.say("!pwd > where; cat where")
+        chat.see(f"! pwd > where; cat where {there}")
+        chat.say("Read @notes.txt")
+        chat.see("[attached file notes.txt: 1 line, 11 bytes]")
+        chat.see("from there")
+        chat.say("/new")
+        chat.see("Your next message starts a new session.")
+        chat.say("!pwd")
+        chat.see(f"! pwd {here}")
+        chat.leave()
+
+    assert (there / "where").exists()
+
+
 def test_resume_closes_the_session_in_order_and_reopens_the_other(holdfast: Holdfast, home: Path) -> None:
     other = told(holdfast, "Elsewhere", title="The other")
     with Terminal(home) as chat:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 from prompt_toolkit.buffer import Buffer
@@ -76,8 +77,9 @@ class ChatApp(TerminalChat):
         """The command that was typed last."""
         self._status = ChatStatus(self.settings, self.workdir, time.monotonic)
         self._mode_lock = asyncio.Lock()
+        self._completer = ChatCompleter(engine.services.database, self.workdir, self.settings.home)
         self.buffer = Buffer(
-            completer=ChatCompleter(engine.services.database, self.workdir, self.settings.home),
+            completer=self._completer,
             history=InputHistory(self.settings.home / FILE),
             complete_while_typing=True,
             multiline=True,
@@ -392,6 +394,10 @@ class ChatApp(TerminalChat):
             return await Picker(question, options, preview, copy_input(self._source), self._output).choose()
 
     # the session
+
+    def work_in(self, directory: Path) -> None:
+        self.workdir = self._completer.workdir = self._composer.workdir = directory
+        self._status = ChatStatus(self.settings, directory, time.monotonic)
 
     async def ensure_session(self) -> str:
         is_new = self.session_id is None

@@ -14,10 +14,11 @@ from holdfast.engine.process_port import list_running
 from holdfast.engine.submission import NewMessage
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
-from holdfast.model.event import GoalSet, Renewed
+from holdfast.model.event import GoalSet, Renewed, SessionOpened
 from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.message import Content
 from holdfast.model.mode import LOCAL_USER, Mode
+from holdfast.model.sanitize import one_line
 from holdfast.model.session import Session
 from holdfast.model.text import counted
 from holdfast.providers import registry as providers
@@ -26,6 +27,7 @@ from holdfast.slash import queued
 from holdfast.slash.context import CommandChoice, Preview, RunningProcess
 from holdfast.store.repos import delegations, input_queue, sessions
 from holdfast.store.repos.input_queue import InputMode
+from holdfast.tools.home_guard import is_protected
 from holdfast.wiring.store import App
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ class TerminalChat(ABC):
     def __init__(self, app: App, engine: Engine, opening: OpenRequest) -> None:
         self.engine: Engine = engine
         self.settings: Settings = app.settings
-        self.workdir: Path = opening.workdir or Path.cwd()
+        self._started_in = opening.workdir or Path.cwd()
+        self.workdir: Path = self._started_in
         self.session_id: str | None = None
         self.source: str = opening.source
         self.user: str = ""
@@ -106,7 +109,7 @@ class TerminalChat(ABC):
         """The id of the current session; the first message creates it."""
         if self.session_id is None:
             opened = await self.engine.open(self._opening)
-            await self.engine.actions.bookmark(bookmark_name(self.workdir), opened.session.id)
+            await self.engine.actions.bookmark(bookmark_name(self._started_in), opened.session.id)
             self._opening = msgspec.structs.replace(self._opening, title=None)
             self.session_id = opened.session.id
             return self.session_id
@@ -162,13 +165,29 @@ class TerminalChat(ABC):
     async def open_session(self, verified: tuple[Session, list[Entry]] | None) -> None:
         """Make this session the current one and show it."""
         if verified is None:
+            self.work_in(self._started_in)
             await self.show_session(None, [])
             return
         session, entries = verified
         self.session_id = session.id
-        await self.engine.actions.bookmark(bookmark_name(self.workdir), session.id)
+        self.work_in(self._directory_of(entries))
+        await self.engine.actions.bookmark(bookmark_name(self._started_in), session.id)
         await self.engine.owned.keep(session.id, "it was resumed in a chat")
         await self.show_session(session, entries)
+        if self.workdir != self._started_in:
+            self.show(f"This session works in {one_line(str(self.workdir))}.")
+
+    def work_in(self, directory: Path) -> None:
+        """Use the directory for `@`, `!` and the user's own commands."""
+        self.workdir = directory
+
+    def _directory_of(self, entries: Sequence[Entry]) -> Path:
+        """The directory in which the session's tools work, if the user can work there, too; else that of the chat."""
+        opened = entries[0].event
+        if not isinstance(opened, SessionOpened) or not opened.workdir or opened.terminal == "ssh":
+            return self._started_in
+        path = Path(opened.workdir)
+        return path if path.is_dir() and not is_protected(path, self.settings.home, ()) else self._started_in
 
     async def close_session(self) -> None:
         """Close the session and print how to resume it."""

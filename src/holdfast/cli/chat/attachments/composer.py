@@ -14,7 +14,7 @@ from holdfast.model.message import Text
 
 class MessageComposer:
     def __init__(self, workdir: Path, home: Path, pastes: PasteBuffer) -> None:
-        self._workdir = workdir
+        self.workdir = workdir
         self._home = home
         self._pastes = pastes
         self._outputs: list[Text] = []
@@ -26,7 +26,7 @@ class MessageComposer:
     async def compose(self, typed: str) -> ComposedMessage:
         """The parts of a message. Raises Invalid if something cannot be attached."""
         text = self._pastes.expand(typed)
-        message = await asyncio.to_thread(compose, typed, text, self._workdir, self._home)
+        message = await asyncio.to_thread(compose, typed, text, self.workdir, self._home)
         images = [
             part
             for name, content in self._pastes.images(typed)

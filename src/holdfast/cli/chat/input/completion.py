@@ -27,7 +27,7 @@ class ChatCompleter(Completer):
     def __init__(self, database: Database, workdir: Path, home: Path) -> None:
         self._home = home
         self._database = database
-        self._workdir = workdir
+        self.workdir = workdir
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """All completions except titles, which need the store."""
@@ -38,7 +38,7 @@ class ChatCompleter(Completer):
             choices = list(_choices(BY_NAME[found[1]].completes, found[2]))
             if choices:
                 return choices
-        return complete_path(text, self._workdir)
+        return complete_path(text, self.workdir)
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
@@ -53,7 +53,7 @@ class ChatCompleter(Completer):
 
     def _custom(self, prefix: str) -> Iterator[Completion]:
         """The user's own commands and the skills."""
-        for command in list_own(self._home, self._workdir):
+        for command in list_own(self._home, self.workdir):
             if command.name.startswith(prefix.lower()):
                 yield Completion(f"/{command.name}", -len(prefix) - 1, display_meta=command.help)
 
