@@ -19,6 +19,10 @@ WHAT = {
 }
 
 
+SHOWN_LINES = 100
+"""Lines of a preview that are shown besides the list."""
+
+
 class RewindArguments(msgspec.Struct, frozen=True):
     """The arguments of the command."""
 
@@ -76,7 +80,7 @@ async def _choose_point(context: CommandContext, session_id: str) -> str | None:
 
 async def _ask(context: CommandContext, plan: RewindPlan, preview: str, *, undo: bool) -> str | None:
     """What to take back; None for nothing."""
-    context.show(preview or "No file was changed by tools since.")
+    context.show(_shorten(preview) or "No file was changed by tools since.")
     whole = list(WHAT) if plan.acting else ["conversation"]
     offered = ["files"] if undo else whole
 
@@ -86,6 +90,13 @@ async def _ask(context: CommandContext, plan: RewindPlan, preview: str, *, undo:
         return "\n".join(filter(None, [back, "" if what == "conversation" else preview]))
 
     return await context.choose("Go back?", [CommandChoice(word, WHAT[word]) for word in offered], describe)
+
+
+def _shorten(preview: str) -> str:
+    """The beginning of a long preview: a list shows all of it."""
+    lines = preview.split("\n")
+    more = [f"… {counted(len(lines) - SHOWN_LINES, 'more line')}"] if len(lines) > SHOWN_LINES + 1 else []
+    return "\n".join([*lines[:SHOWN_LINES], *more] if more else lines)
 
 
 def parse_arguments(rest: str) -> RewindArguments:

@@ -86,6 +86,23 @@ def test_a_preview_that_is_longer_than_the_screen_can_be_scrolled(
         chat.leave()
 
 
+def test_a_preview_of_many_lines_does_not_fill_the_scrollback(
+    home: Path, tmp_path: Path, scripted: Callable[..., str]
+) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"old {number}\n" for number in range(9_000)))
+    call = {"name": "write_file", "arguments": {"path": "a.txt", "content": "new\n"}}
+    with Terminal(home, model=scripted({"call": [call]}, {"say": "Done."}), cwd=tmp_path, columns=100) as chat:
+        chat.ready().say("Write it")
+        chat.see("Done.")
+        chat.say("/rewind")
+        chat.match(r"Go back\? search.*\+old 5")
+        chat.press(ESCAPE)
+        chat.see("Nothing was changed.")
+        assert b" more lines" in chat.written
+        assert b"+old 200" not in chat.written
+        chat.leave()
+
+
 def test_a_rewound_message_returns_without_the_content_of_what_it_attached(home: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("the content of the notes\n")
     with Terminal(home, cwd=tmp_path, columns=120) as chat:

@@ -13,7 +13,7 @@ from holdfast.tools.command_guard.shell_syntax import ShellCommand, ShellWord
 
 MAX_LENGTH = 10_000
 READS = split_names(
-    ": arch b2sum base32 base64 basename cal cat cd cksum cmp column comm cut df diff dirname du echo egrep expand "
+    ": arch b2sum base32 basename cal cat cd cksum cmp column comm cut df diff dirname du echo egrep expand "
     "expr false fgrep fmt fold free getconf grep groups head hexdump id join jq ls lsblk lscpu md5sum nl nproc numfmt od "
     "paste pgrep popd ps pushd pwd readlink realpath return rev seq sha1sum sha224sum sha256sum sha384sum sha512sum "
     "sleep stat strings sum tac tail tr true tsort type uname unexpand uptime wc which whoami"
@@ -50,6 +50,7 @@ OPTION_RULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tree": ("oR", ("--output",)),
     "rg": ("z", ("--pre", "--hostname-bin", "--search-zip")),
     "file": ("C", ("--compile",)),
+    "base64": ("o", ("--output",)),  # that of macOS
 }
 """Short options, and long ones, with which the program does more than read."""
 

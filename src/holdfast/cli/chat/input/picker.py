@@ -27,6 +27,7 @@ QUESTION_ROWS = 8
 SCROLL_LINES = 5
 WAIT_SECONDS = 0.05
 """How long the selection must rest before its preview is loaded."""
+LOADING = [("…", "")]
 
 
 class Picker:
@@ -36,7 +37,8 @@ class Picker:
         self._question = question.split("\n")[:QUESTION_ROWS]
         self._options = options
         self._preview = preview
-        self._texts: dict[str, str] = {}
+        self._previews: dict[str, list[tuple[str, str]]] = {}
+        """The lines of each loaded preview, with their styles."""
         self._groups = ["", *dict.fromkeys(tag for option in options for tag in option.tags)]
         self._group = ""
         """Show only options with this tag; empty for all."""
@@ -111,11 +113,14 @@ class Picker:
         return rows or [("class:status", "no matches\n")]
 
     def _text(self) -> StyleAndTextTuples:
+        """The part of the preview that may be visible: a long one would be slow to draw."""
         selected = self._selected()
-        text = "" if selected is None or self._preview is None else self._texts.get(selected.value, "…")
-        lines = list(style_lines(visible(text)))
+        if selected is None or self._preview is None:
+            return []
+        lines = self._previews.get(selected.value, LOADING)
         self._scrolled = min(self._scrolled, len(lines) - 1)
-        return [(f"ansi{style}" if style else "", f"{line}\n") for line, style in lines[self._scrolled :]]
+        shown = lines[self._scrolled : self._scrolled + self.app.output.get_size().rows]
+        return [(f"ansi{style}" if style else "", f"{line}\n") for line, style in shown]
 
     def _read(self) -> None:
         self._scrolled = 0
@@ -125,13 +130,14 @@ class Picker:
     async def _load(self) -> None:
         """Load the preview of the selected option once the selection rests."""
         selected = self._selected()
-        if selected is None or self._preview is None or selected.value in self._texts:
+        if selected is None or self._preview is None or selected.value in self._previews:
             return
         await asyncio.sleep(WAIT_SECONDS)
         try:
-            self._texts[selected.value] = await self._preview(selected.value)
+            text = await self._preview(selected.value)
         except HoldfastError as e:
-            self._texts[selected.value] = f"! {e}"
+            text = f"! {e}"
+        self._previews[selected.value] = list(style_lines(visible(text)))
         self.app.invalidate()
 
     def _keys(self) -> KeyBindings:
