@@ -34,6 +34,7 @@ async def play_until(home: Path, folder: Path, nth: int) -> tuple[str, Editor, b
     """Play the turn, and kill the agent when the nth update arrives. Returns whether it was killed."""
     async with editing(home, wait=False) as editor:
         session = await editor.new(folder)
+        await editor.wait_for(lambda: bool(editor.updates))  # the list of commands, which comes in any case
         before = len(editor.updates)
         reached = asyncio.Event()
 

@@ -11,7 +11,7 @@ from holdfast.engine.submission import NewMessage
 from holdfast.model.errors import Busy, Invalid
 from holdfast.model.event import GoalSet
 from holdfast.model.memory.owner import LOCAL_OWNER
-from holdfast.model.message import Content, Text
+from holdfast.model.message import Content, Text, typed_text
 from holdfast.model.mode import Mode
 from holdfast.settings import Settings
 from holdfast.slash.context import CommandChoice, Preview, RunningProcess
@@ -93,8 +93,8 @@ class TestContext:
     async def say_text(self, text: str) -> None:
         await self.say((Text(text),))
 
-    def prefill_input(self, text: str) -> bool:
-        self.line = text
+    def take_back(self, parts: tuple[Content, ...]) -> bool:
+        self.line = typed_text(parts)
         return True
 
     async def change_model(self, name: str) -> bool:

@@ -110,7 +110,7 @@ class EditorCommandContext:
     async def change_mode(self, mode: Mode) -> None:
         await self.engine.actions.set_mode(self._id, mode, by=LOCAL_USER)
 
-    def prefill_input(self, text: str) -> bool:
+    def take_back(self, parts: tuple[Content, ...]) -> bool:
         return False
 
     async def search_index(self) -> "SearchIndex":

@@ -132,7 +132,7 @@ class ChannelCommandContext:
         session = await self.engine.services.database.read(sessions.get, self.session_id)
         await self._send_message(session, parts, instead, goal)
 
-    def prefill_input(self, text: str) -> bool:
+    def take_back(self, parts: tuple[Content, ...]) -> bool:
         return False
 
     async def change_model(self, name: str) -> bool:

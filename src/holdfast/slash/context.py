@@ -95,8 +95,8 @@ class CommandContext(Protocol):
     async def change_mode(self, mode: Mode) -> None:
         """Change the permission mode. Raises Invalid if this user may not."""
 
-    def prefill_input(self, text: str) -> bool:
-        """Put a text into the input line for editing; False if there is no input line."""
+    def take_back(self, parts: tuple[Content, ...]) -> bool:
+        """Put a message back into the input line for editing; False if there is no input line."""
 
     async def search_index(self) -> "SearchIndex":
         """The search index."""

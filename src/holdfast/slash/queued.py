@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.model.errors import Invalid
-from holdfast.model.message import typed_text
+from holdfast.model.message import Content, typed_text
 from holdfast.model.sanitize import one_line
 from holdfast.model.text import counted
 from holdfast.slash.context import CommandContext, require_session
@@ -40,7 +40,12 @@ def text(item: Input) -> str:
     """The text of a queued message; for the result of a sub-agent, whose it is."""
     for ended in item.completions:
         return f"(result of sub-agent {ended.child_id})"
-    return "" if item.said is None else typed_text(item.said.parts)
+    return typed_text(parts(item))
+
+
+def parts(item: Input) -> tuple[Content, ...]:
+    """The parts of a queued message."""
+    return () if item.said is None else item.said.parts
 
 
 async def _edit(context: CommandContext, waiting: Sequence[Input], which: str) -> None:
@@ -50,7 +55,7 @@ async def _edit(context: CommandContext, waiting: Sequence[Input], which: str) -
         raise Invalid("the result of a sub-agent cannot be edited; /queue drop NUMBER keeps it for the next message")
     if not await context.engine.drop_queued(require_session(context), item.turn_id):
         context.show("That message was already sent.")
-    elif not context.prefill_input(text(item)):
+    elif not context.take_back(parts(item)):
         context.show(f"Removed from the queue:\n{text(item)}")
 
 

@@ -6,7 +6,6 @@ import msgspec
 
 from holdfast.engine.rewinds import RewindPlan, RewindResult
 from holdfast.model.errors import Invalid
-from holdfast.model.message import typed_text
 from holdfast.model.text import counted
 from holdfast.slash.context import CommandChoice, CommandContext, acting_user, require_session
 from holdfast.slash.format import parse_number
@@ -57,7 +56,7 @@ async def rewind(context: CommandContext, rest: str) -> None:
         plan = msgspec.structs.replace(plan, steps=())
     result = await rewinds.apply(plan, by=acting_user(context))
     if plan.conversation is not None:
-        context.prefill_input(typed_text(plan.conversation.parts))
+        context.take_back(plan.conversation.parts)
     context.show(describe_result(result))
 
 

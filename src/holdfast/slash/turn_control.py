@@ -17,7 +17,7 @@ async def undo(context: CommandContext, rest: str) -> None:
     )
     text = typed_text(rewound.parts)
     short = truncate(one_line(text), SHOWN)
-    again = " Your message is back in the input line." if context.prefill_input(text) else ""
+    again = " Your message is back in the input line." if context.take_back(rewound.parts) else ""
     context.show(f"Undid {counted(rewound.messages, 'message')}, starting with “{short}”.{again}")
 
 

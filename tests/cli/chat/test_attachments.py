@@ -4,7 +4,7 @@ import base64
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from holdfast.model.message import Image, Text, text_of, typed_text
 from tests.api.serving import recording_vendor
 from tests.cli.chats import newest, said
 from tests.cli.conftest import Holdfast
-from tests.cli.terminal import ENTER, TAB, Terminal
+from tests.cli.terminal import ENTER, ESCAPE, TAB, Terminal
 from tests.fakes.images_server import sample
 
 CTRL_V = "\x16"
@@ -334,3 +334,24 @@ def test_the_output_of_a_shared_command_goes_to_the_model_with_the_next_message(
     assert first.startswith("What went wrong?\n\n[attached output of `tty && printf")
     assert "exit status 3]\n/dev/pts/" in first and first.endswith("\nbold\n")
     assert "my eyes" not in first and second == "And now?"
+
+
+def test_a_message_that_is_taken_back_keeps_the_output_of_commands(
+    holdfast: Holdfast, home: Path, work: Path, scripted: Callable[..., str]
+) -> None:
+    with Terminal(home, model=scripted({"say": "Once", "hang": True}, {"say": "Fine."}), cwd=work) as chat:
+        chat.ready().say("A story")
+        chat.see("Once")
+        chat.say("!echo seen")
+        chat.see("1 line of output will be sent with your next message")
+        chat.say("and this")
+        chat.see("queued ❯ and this")
+        chat.press(ESCAPE)
+        chat.see("[interrupted]")
+        chat.see_no("queued ❯")
+        chat.press(ENTER)
+        chat.see("Fine.")
+        chat.leave()
+
+    message = said(newest(holdfast), "user")[-1]
+    assert message.startswith("and this\n\n[attached output of `echo seen`") and message.endswith("seen\n")

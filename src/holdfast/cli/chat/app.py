@@ -42,7 +42,7 @@ from holdfast.engine.engine import Engine
 from holdfast.model.entry import Entry
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.event import GoalSet
-from holdfast.model.message import Content
+from holdfast.model.message import Content, typed_text
 from holdfast.model.mode import next_mode
 from holdfast.model.session import Session
 from holdfast.slash import queued, registry
@@ -267,16 +267,21 @@ class ChatApp(TerminalChat):
         """Put a message that could not be saved back into the input line: nothing unsaved may look saved."""
         self.show(f"! not sent: {error}")
         if not self.buffer.text:
-            self.prefill_input(text)
+            self._prefill(text)
 
-    def prefill_input(self, text: str) -> bool:
-        """See `CommandContext.prefill_input`. Text that is being typed stays, after it."""
+    def take_back(self, parts: tuple[Content, ...]) -> bool:
+        """See `CommandContext.take_back`. The output of commands goes with the next message again."""
+        self._composer.restore(parts)
+        self._prefill(typed_text(parts))
+        return True
+
+    def _prefill(self, text: str) -> None:
+        """Put a text into the input line. Text that is being typed stays, after it."""
         typed = self.buffer.text
         shown = self._pastes.take(text)
         self.buffer.text = f"{shown}\n{typed}" if typed else shown
         self.buffer.cursor_position = len(self.buffer.text)
         self.screen.redraw()
-        return True
 
     # queued messages
 

@@ -141,7 +141,7 @@ class TerminalChat(ABC):
         """Take back messages queued here: after an interrupt the user decides again what to send."""
         for item in reversed(await self.engine.services.database.read(input_queue.list_waiting, session_id)):
             if item.turn_id in self._queued and await self.engine.drop_queued(session_id, item.turn_id):
-                self.prefill_input(queued.text(item))
+                self.take_back(queued.parts(item))
 
     async def require_idle(self) -> None:
         if self.session_id is None:
@@ -231,8 +231,8 @@ class TerminalChat(ABC):
         else:
             await self.engine.actions.set_mode(self.session_id, mode, by=LOCAL_USER)
 
-    def prefill_input(self, text: str) -> bool:
-        """See `CommandContext.prefill_input`."""
+    def take_back(self, parts: tuple[Content, ...]) -> bool:
+        """See `CommandContext.take_back`."""
         return False
 
     async def search_index(self) -> "SearchIndex":

@@ -10,11 +10,12 @@ import msgspec
 from holdfast.cli.chat.pty_relay import run_on_terminal
 from holdfast.model.attachment import header
 from holdfast.model.errors import Invalid
-from holdfast.model.message import Text
+from holdfast.model.message import ATTACHED, Text
 
 LOCAL = re.compile(r"(!!?)(?![!\[])(.*)")
 """A single line that begins with one or two `!`. Markdown images and pasted text can begin with it, too."""
 FALLBACK = "/bin/sh"
+OUTPUT = "output of"
 
 
 class LocalCommand(msgspec.Struct, frozen=True):
@@ -56,7 +57,12 @@ async def run(command: str, workdir: Path, environment: Mapping[str, str]) -> Co
 def attachment(command: str, output: CommandOutput) -> Text:
     """The output as a part of the next message."""
     facts = describe_status(output.status)
-    return Text(f"{header('output of', f'`{command}`', facts)}\n{output.text or '(no output)'}")
+    return Text(f"{header(OUTPUT, f'`{command}`', facts)}\n{output.text or '(no output)'}")
+
+
+def is_output(part: Text) -> bool:
+    """Whether the part is the output of a command."""
+    return part.text.startswith(f"{ATTACHED}{OUTPUT} ")
 
 
 def describe_status(status: int) -> str:

@@ -8,8 +8,9 @@ import msgspec
 from holdfast.cli.chat.attachments.compose import ComposedMessage, compose
 from holdfast.cli.chat.attachments.file_content import image_parts
 from holdfast.cli.chat.input.paste import PasteBuffer
+from holdfast.cli.chat.shell_command import is_output
 from holdfast.model.image_format import image_type
-from holdfast.model.message import Text
+from holdfast.model.message import Content, Text
 
 
 class MessageComposer:
@@ -33,6 +34,10 @@ class MessageComposer:
             for part in image_parts(content, image_type(content) or "", name)
         ]
         return msgspec.structs.replace(message, parts=(*message.parts, *images, *self._outputs))
+
+    def restore(self, parts: tuple[Content, ...]) -> None:
+        """Send the outputs in a message that was taken back with the next message."""
+        self._outputs[:0] = [part for part in parts[1:] if isinstance(part, Text) and is_output(part)]
 
     def sent(self) -> None:
         """Forget the outputs that the last message contained."""
