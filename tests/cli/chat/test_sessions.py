@@ -97,7 +97,7 @@ def test_a_session_of_another_directory_is_resumed_in_its_directory_until_it_is_
         chat.see("You said: Hello")
         chat.leave()
     with Terminal(home, "chat", "--resume", "Mine", cwd=here, columns=160) as chat:
-        chat.see(f"This session works in {there}.")
+        chat.see(f"The tools of this session work in {there}.")
         chat.say("!pwd > where; cat where")
         chat.see(f"! pwd > where; cat where {there}")
         chat.say("Read @notes.txt")

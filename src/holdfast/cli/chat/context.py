@@ -14,7 +14,7 @@ from holdfast.engine.process_port import list_running
 from holdfast.engine.submission import NewMessage
 from holdfast.model.entry import Entry
 from holdfast.model.errors import Busy, Invalid
-from holdfast.model.event import GoalSet, Renewed, SessionOpened
+from holdfast.model.event import Event, GoalSet, Renewed, SessionOpened
 from holdfast.model.memory.owner import LOCAL_OWNER
 from holdfast.model.message import Content
 from holdfast.model.mode import LOCAL_USER, Mode
@@ -29,6 +29,7 @@ from holdfast.store.repos import delegations, input_queue, sessions
 from holdfast.store.repos.input_queue import InputMode
 from holdfast.tools.home_guard import is_protected
 from holdfast.wiring.store import App
+from holdfast.wiring.workdir import session_workdir
 
 if TYPE_CHECKING:
     from holdfast.store.search.index import SearchIndex
@@ -170,24 +171,24 @@ class TerminalChat(ABC):
             return
         session, entries = verified
         self.session_id = session.id
-        self.work_in(self._directory_of(entries))
+        directory = self._tools_directory(session, entries[0].event)
+        is_usable = directory.is_dir() and not is_protected(directory, self.settings.home, ())
+        self.work_in(directory if is_usable else self._started_in)
         await self.engine.actions.bookmark(bookmark_name(self._started_in), session.id)
         await self.engine.owned.keep(session.id, "it was resumed in a chat")
         await self.show_session(session, entries)
-        if self.workdir != self._started_in:
-            self.show(f"This session works in {one_line(str(self.workdir))}.")
+        if directory != self._started_in:
+            self.show(f"The tools of this session work in {one_line(str(directory))}.")
 
     def work_in(self, directory: Path) -> None:
         """Use the directory for `@`, `!` and the user's own commands."""
         self.workdir = directory
 
-    def _directory_of(self, entries: Sequence[Entry]) -> Path:
-        """The directory in which the session's tools work, if the user can work there, too; else that of the chat."""
-        opened = entries[0].event
-        if not isinstance(opened, SessionOpened) or not opened.workdir or opened.terminal == "ssh":
-            return self._started_in
-        path = Path(opened.workdir)
-        return path if path.is_dir() and not is_protected(path, self.settings.home, ()) else self._started_in
+    def _tools_directory(self, session: Session, opened: Event) -> Path:
+        """The directory in which the session's tools work; that of the chat if they work on another machine."""
+        if not isinstance(opened, SessionOpened):
+            return session_workdir(session, None, self.settings)
+        return self._started_in if opened.terminal == "ssh" else session_workdir(session, opened.workdir, self.settings)
 
     async def close_session(self) -> None:
         """Close the session and print how to resume it."""
