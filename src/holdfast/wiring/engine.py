@@ -1,5 +1,6 @@
 """Builds an engine from the settings: models, tools and limits."""
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC
@@ -9,6 +10,7 @@ import msgspec
 
 import holdfast
 from holdfast.clock import load_zone
+from holdfast.engine.admission.admit import API, caller_id
 from holdfast.engine.auto_titles import Titles
 from holdfast.engine.engine import Engine
 from holdfast.engine.explain import ExplainSettings
@@ -49,6 +51,8 @@ from holdfast.wiring.turns import SessionToolbox, TurnParts, TurnPreparation
 
 NO_TITLE_PROVIDERS = ("local", "scripted")
 """Providers whose models write poor titles: their sessions are titled with the first words."""
+HASHED = re.compile(r"[0-9a-f]{16}|")
+"""What follows `api:` in the id of a user of the API."""
 MIN_SECRET = 8
 """Shorter secrets match too many other texts by chance."""
 
@@ -200,10 +204,16 @@ def spending_limits(given: BudgetSettings) -> SpendingLimits:
         session=session,
         day=day,
         user=user,
-        users={name: to_nano(limit) for name, limit in given.users.items()},
+        users={_user_id(name): to_nano(limit) for name, limit in given.users.items()},
         allows_unpriced=given.unpriced == "allow",
         reply_tokens=given.reply_tokens,
     )
+
+
+def _user_id(name: str) -> str:
+    """Return the id of a user: the log has a hash of the name that an API request gives, which may be a person's address."""
+    who = name.removeprefix(API)
+    return name if who == name or HASHED.fullmatch(who) else caller_id(who)
 
 
 def _price(given: PriceSettings) -> Price:

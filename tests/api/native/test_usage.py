@@ -46,6 +46,17 @@ def test_promise_31_a_used_up_budget_is_402_and_a_person_can_raise_it(limited: S
         assert http.post(f"/v1/sessions/{one}/budget", json={"amount": -1}).status_code == 400
 
 
+def test_promise_31_the_limit_of_a_user_is_that_of_the_name_in_requests(limited: Server) -> None:
+    limited.stop()
+    config = limited.home / "config.toml"
+    config.write_text(config.read_text().replace("session = 0.002", 'users = {"api:ann@example.com" = 0.002}'))
+    limited.restart()
+    with native_client.client(limited) as http:
+        codes = [ask(http, "hello", user=who).status_code for who in ("ann@example.com", "bob") * 2]
+
+    assert codes == [200, 200, 402, 200]
+
+
 def test_usage_is_grouped_over_a_range_as_json_and_csv(own: Server) -> None:
     with native_client.client(own) as http:
         ask(http, "one", user="=cmd|x")

@@ -14,8 +14,8 @@ from holdfast.api.native.response_models import (
     TurnResponse,
     TurnState,
 )
-from holdfast.api.openai import admission as intake
 from holdfast.api.openai.content import parse_content
+from holdfast.engine.admission.admit import API
 from holdfast.engine.submission import NewMessage
 from holdfast.interop.documents.questions import ApprovalItem
 from holdfast.interop.documents.sessions import MessageItem
@@ -41,7 +41,7 @@ async def start_turn(call: EndpointCall) -> EndpointReply:
         raise ApiError(400, "invalid_request", "input must not be empty", "input")
     session, engine = await load_session(call, trashed=False), call.context.engine
     mode, key = headers.parse_busy_mode(call.request.headers), headers.parse_idempotency_key(call.request.headers)
-    message = NewMessage(session.id, parts, mode=mode, caller=intake.caller_id(""), key=key)
+    message = NewMessage(session.id, parts, mode=mode, caller=API, key=key)
     try:
         admission = (await engine.submit(message)).admission
     except Busy:

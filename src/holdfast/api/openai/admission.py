@@ -1,6 +1,5 @@
 """Hand a request to the engine: its caller, session, model and options. Shared by all routes that start turns."""
 
-import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -13,6 +12,7 @@ from holdfast.api.errors import ApiError
 from holdfast.api.headers import SessionNames
 from holdfast.api.openai import chat_request
 from holdfast.api.openai.chat_request import ParsedRequest
+from holdfast.engine.admission.admit import caller_id
 from holdfast.engine.admission.client_request import Auxiliary, ClientRequest
 from holdfast.engine.admission.history_match import ClientMessage
 from holdfast.engine.submission import SubmittedTurn
@@ -90,11 +90,6 @@ def _terms(
     offered = context.settings.api.server_tools and (not plain if wanted is None else wanted)
     client = headers.client_id(request.headers, caller)
     return msgspec.structs.replace(terms, client=client, our_tools=terms.our_tools and offered)
-
-
-def caller_id(who: str) -> str:
-    """Return the id under which requests are matched to a session by history alone: same key and same user."""
-    return f"api:{hashlib.sha256(who.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}" if who else "api:"
 
 
 async def admit_request(

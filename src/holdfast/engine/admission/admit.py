@@ -124,6 +124,11 @@ def _sender(user_input: UserInput) -> str:
     return user_input.sender or (person if named else "")
 
 
+def caller_id(who: str) -> str:
+    """The id of a caller of the API that names its user so: requests of one user are matched to a session by history alone."""
+    return f"{API}{hashlib.sha256(who.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}" if who else API
+
+
 def _digest(said: UserSaid) -> str:
     """A digest of the input that does not depend on the turn id of this attempt."""
     return hashlib.sha256(encode(msgspec.structs.replace(said, turn_id="")).encode()).hexdigest()

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from holdfast.api import headers
 from holdfast.api.context import ApiContext, get_context
 from holdfast.api.errors import ApiError
-from holdfast.api.openai import admission, chat_request
+from holdfast.api.openai import chat_request
 from holdfast.api.openai.chat import LARGE_BODY
 from holdfast.api.openai.conversations.items import ListedItem, list_items
 from holdfast.api.openai.paging import page_of, parse_page, refuse_unknown
@@ -23,6 +23,7 @@ from holdfast.api.openai.responses.reply import json_response
 from holdfast.api.openai.responses.request import ACCEPTED_INCLUDES
 from holdfast.api.openai.turn_stream import is_disconnected
 from holdfast.engine.admission import conversation_items
+from holdfast.engine.admission.admit import API
 from holdfast.engine.admission.conversation_items import AddedItems, ItemsRequest
 from holdfast.engine.admission.history_match import ClientMessage
 from holdfast.model.errors import Invalid, NotFound
@@ -165,7 +166,7 @@ def _items_request(request: Request, digest: str, given: Sequence[ClientMessage]
     return ItemsRequest(
         given=given,
         turn_ids=[services.ids.make(TURN) for _ in range(max(1, len(given)))],
-        owner=f"{admission.caller_id('')} conversations {session_id}",
+        owner=f"{API} conversations {session_id}",
         key=headers.parse_idempotency_key(request.headers),
         request=digest,
         retried=headers.is_retry(request.headers),
