@@ -99,14 +99,14 @@ def test_a_session_of_another_directory_is_resumed_in_its_directory_until_it_is_
     with Terminal(home, "chat", "--resume", "Mine", cwd=here, columns=160) as chat:
         chat.see(f"The tools of this session work in {there}.")
         chat.say("!pwd > where; cat where")
-        chat.see(f"! pwd > where; cat where {there}")
+        chat.see(f"! pwd > where; cat where {there} [1 line of output will be sent with your next message]")
         chat.say("Read @notes.txt")
         chat.see("[attached file notes.txt: 1 line, 11 bytes]")
         chat.see("from there")
         chat.say("/new")
         chat.see("Your next message starts a new session.")
         chat.say("!pwd")
-        chat.see(f"! pwd {here}")
+        chat.see(f"! pwd {here} [1 line of output will be sent with your next message]")
         chat.leave()
 
     assert (there / "where").exists()
