@@ -42,6 +42,13 @@ def start(server: Server, text: str, model: str = "holdfast") -> str:
         return session(ask(http, text, model=model))
 
 
+RECORD_TITLES = """() => {
+  window.titles = [];
+  const record = () => window.titles.push(document.title);
+  new MutationObserver(record).observe(document.querySelector("title"), { childList: true });
+}"""
+
+
 def click_action(page: Page, name: str, *, confirm: bool = False) -> None:
     page.get_by_role("button", name=name, exact=True).click()
     if confirm:
@@ -156,6 +163,16 @@ def test_open_questions_have_a_page_a_badge_a_place_in_the_title_and_a_filter(pa
         page.set_viewport_size({"width": width, "height": 500})
         hidden = "one => one.scrollHeight - one.clientHeight"
         assert card.locator("pre").evaluate(hidden) == 0, "all that would run is shown without scrolling in a box"
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"{server.url}/ui/s/{start(server, 'another session')}")
+    expect(page).to_have_title(re.compile(r"^\(\d+\) another"))
+    page.evaluate(RECORD_TITLES)
+    page.fill("#title", "Renamed meanwhile")
+    click_action(page, "Rename")
+    expect(page).to_have_title(re.compile("Renamed meanwhile"))
+    assert [one for one in page.evaluate("window.titles") if not one.startswith("(")] == [], (
+        "an update keeps the number"
+    )
     page.goto(f"{server.url}/?state=asking")
     expect(page.locator(f"#row-{name} .state")).to_have_text("needs you")
     expect(page.locator("#question-count")).to_be_visible()

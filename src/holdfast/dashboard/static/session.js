@@ -85,7 +85,7 @@
       asking = update.asking;
       showState(update.state);
       if (document.getElementById("explanation").open) { clearTimeout(due); due = setTimeout(() => htmx.trigger("#explanation", "refresh"), 1500); }
-      if (update.title) document.title = `${update.title} · Holdfast`;
+      if (update.title) document.title = `${/^\(\d+\) |/.exec(document.title)[0]}${update.title} · Holdfast`; // keeps the number of open questions
     }),
     notice: (html) => document.getElementById("notices").append(parse(html)),
     reload: () => location.reload(),
