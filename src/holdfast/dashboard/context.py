@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from holdfast.dashboard.change_poller import ChangePoller
 from holdfast.dashboard.peers import PeerPoller
+from holdfast.dashboard.shared_responses import SharedResponses
 from holdfast.dashboard.timeline import DayTimeline
 from holdfast.engine.engine import Engine
 from holdfast.model.process_identity import Identity
@@ -45,6 +46,7 @@ class DashboardContext:
     peers: PeerPoller
     changes: ChangePoller
     timeline: DayTimeline
+    responses: SharedResponses
     stopping: asyncio.Event
     """Set when the server is about to stop; streams then end."""
     search_used: asyncio.Event

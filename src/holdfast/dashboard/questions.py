@@ -1,7 +1,8 @@
 """The page of open questions: everything that an approval would run, and the answers."""
 
+import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from holdfast.dashboard import templating
 from holdfast.dashboard.context import get_context
@@ -35,4 +36,9 @@ def _list_titled(tx: Transaction) -> list[tuple[Approval, str]]:
 
 async def send_count(request: Request) -> Response:
     """The number of open questions, for the badge in the menu and the tab title."""
-    return JSONResponse({"open": await get_context(request).database.read(approvals.count_unanswered)})
+    context = get_context(request)
+
+    async def count() -> bytes:
+        return msgspec.json.encode({"open": await context.database.read(approvals.count_unanswered)})
+
+    return Response(await context.responses.get("questions", count), media_type="application/json")

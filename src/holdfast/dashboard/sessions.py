@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from holdfast.dashboard import templating
 from holdfast.dashboard.context import DashboardContext, get_context
@@ -61,6 +61,18 @@ MAX_CHILDREN = 6
 async def show_sessions(request: Request) -> Response:
     context, parameters = get_context(request), request.query_params
     query = SessionListQuery(**{name: parameters.get(name, "")[:400] for name in SessionListQuery.__struct_fields__})
+    if not templating.is_partial(request):
+        return await _render_sessions(request, query)
+
+    async def render() -> bytes:
+        return bytes((await _render_sessions(request, query)).body)
+
+    return HTMLResponse(await context.responses.get(query, render))
+
+
+async def _render_sessions(request: Request, query: SessionListQuery) -> Response:
+    """The page, or only its list, which is the same for everybody."""
+    context = get_context(request)
     results: list[SearchResultRow] = []
     lag, found = 0, NO_HITS
     if query.cost or query.sort == "cost":

@@ -14,6 +14,7 @@ from holdfast.dashboard.auth import LoginAuth
 from holdfast.dashboard.change_poller import ChangePoller
 from holdfast.dashboard.context import DashboardContext
 from holdfast.dashboard.peers import PeerPoller
+from holdfast.dashboard.shared_responses import SharedResponses
 from holdfast.dashboard.timeline import DayTimeline
 from holdfast.engine.engine import Engine
 from holdfast.model.errors import Invalid
@@ -38,6 +39,7 @@ def make_context(engine: Engine, app: App, stopping: asyncio.Event) -> Dashboard
         peers=PeerPoller(app.settings.fleet.peers, clock, app.database, allow_http=app.settings.fleet.allow_http),
         changes=ChangePoller(app.database),
         timeline=DayTimeline(app.database),
+        responses=SharedResponses(clock),
         stopping=stopping,
         search_used=asyncio.Event(),
     )
