@@ -95,7 +95,7 @@ def test_options_without_a_command_are_those_of_the_chat(
     ran = holdfast(*before, "--resume", "no such session")
 
     assert ran.code == 3 and "no session has the id, alias or title" in ran.err
-    assert "see 'holdfast chat --help'" in holdfast(*before, "--nonsense").err
+    assert "See 'holdfast chat --help'" in holdfast(*before, "--nonsense").err
 
 
 def test_every_command_has_help(holdfast: Holdfast) -> None:

@@ -22,7 +22,7 @@ from tests.dashboard.store_writer import now, stock
 get, post = partial(httpx.get, verify=False), partial(httpx.post, verify=False)
 """Requests without a login. They need no certificates, and to load them takes longer than the request."""
 ID = "hf-00000000000000000000000001"
-PLACES = {"{id}": ID, "{seq:int}": "1", "{number:int}": "0"}
+PLACES = {"{id}": ID, "{seq:count}": "1", "{number:count}": "0"}
 
 
 def address(route: str) -> str:

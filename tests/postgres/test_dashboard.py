@@ -37,7 +37,7 @@ def test_every_page_and_action_works_on_postgresql(tmp_path: Path, url: str) -> 
             found = re.search(r'name="csrf" content="(\w+)"', client.get("/").text)
             assert found is not None
             for route, _ in app.GET_ROUTES:
-                path = route.replace("{id}", name).replace("{seq:int}", "1")
+                path = route.replace("{id}", name).replace("{seq:count}", "1")
                 if "/processes/" in path or "/image/" in path or path == "/ui/live":
                     continue
                 assert (path, client.get(path).status_code) == (path, 200)
