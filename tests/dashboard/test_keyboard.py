@@ -88,7 +88,8 @@ def test_every_action_on_a_session_needs_no_mouse(
     user.press("Pin")
     expect(page.locator("#head .tag", has_text="pinned")).to_have_count(1)
     user.press("Unpin")
-    user.press("Undo turn", confirm=True)
+    with page.expect_navigation():
+        user.press("Undo turn", confirm=True)
     expect(page.locator(".message.user.undone")).to_have_count(1)
     user.press("End", confirm=True)
     expect(pill).to_have_text("ended")
@@ -102,9 +103,11 @@ def test_every_action_on_a_session_needs_no_mouse(
     tab_to(page, page.get_by_role("button", name=re.compile("Revoke link")))
     page.keyboard.press("Enter")
     expect(page.locator(".share-list")).to_contain_text("Revoked")
-    user.press("Move to trash", confirm=True)
+    with page.expect_navigation():
+        user.press("Move to trash", confirm=True)
     expect(page.locator("#head .tag", has_text="in trash")).to_have_count(1)
-    user.press("Restore")
+    with page.expect_navigation():
+        user.press("Restore")
     expect(page.locator("#composer")).to_have_count(1)
     user.press("Fork")
     page.wait_for_url(lambda url: name not in url)

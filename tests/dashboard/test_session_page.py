@@ -380,7 +380,8 @@ def test_compaction_is_rejected_done_and_undone(page: Page, server: Server) -> N
 
 def test_a_turn_is_undone(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/ui/s/{start(server, 'a slip of the tongue')}")
-    click_action(page, "Undo turn", confirm=True)
+    with page.expect_navigation():
+        click_action(page, "Undo turn", confirm=True)
 
     expect(page.locator(".message.user.undone")).to_have_count(1)
     expect(page.get_by_role("button", name="Undo turn")).to_have_count(0)
