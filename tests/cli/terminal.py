@@ -162,7 +162,10 @@ class Terminal:
         end = time.monotonic() + LIMIT_SECONDS
         while self._ours >= 0 and self._read(0.05) and self._popen.poll() is None:
             assert time.monotonic() < end, f"it did not end:\n{self.text}"
-        return self._popen.wait(LIMIT_SECONDS)
+        status = self._popen.wait(LIMIT_SECONDS)
+        if self._ours >= 0:
+            self._read(0.05)  # what it wrote between the last read and its end
+        return status
 
     def cancel(self) -> int:
         """Press Ctrl-C until the program ends; its exit status. Python's `input` loses a signal that arrives just before it waits."""

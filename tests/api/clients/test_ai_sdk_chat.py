@@ -107,18 +107,18 @@ def test_a_chat_resumes_with_the_exact_text_after_its_server_was_killed(tmp_path
         assert texts(history(server, "killed")) == texts(state)
 
 
-def test_a_page_that_is_loaded_in_mid_stream_resumes_from_the_history(brisk: Server, chat_id: str) -> None:
-    with UIChat(brisk, chat_id) as first:
+def test_a_page_that_is_loaded_in_mid_stream_resumes_from_the_history(tmp_path: Path, chat_id: str) -> None:
+    with Server(tmp_path / "home", alone="slow") as server, UIChat(server, chat_id) as first:
         first.do("send", text="one")
         first.do("read", length=20)
-        loaded = history(brisk, chat_id)
+        loaded = history(server, chat_id)
         assert loaded["active"] is True and str(loaded["writing"]).startswith("turn-")
-        with UIChat(brisk, chat_id, messages=loaded["messages"]) as second:
+        with UIChat(server, chat_id, messages=loaded["messages"]) as second:
             second.do("resume")
             seen = second.do("settle")
         state = first.do("settle")
 
-    assert texts(seen) == texts(state) == [("user", "one"), ("assistant", BRISKLY)]
+    assert texts(seen) == texts(state) == [("user", "one"), ("assistant", SLOWLY)]
 
 
 def test_nothing_is_resumed_when_nothing_runs(brisk: Server, chat_id: str) -> None:

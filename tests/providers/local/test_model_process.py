@@ -132,8 +132,9 @@ def test_a_killed_worker_leaves_no_model_process(is_loaded: bool) -> None:
         assert worker.stdout.readline() == b"asked\n"
         if is_loaded:
             assert worker.stdout.readline() == b"answering\n"
-        (process,) = model_processes(worker.pid)
-        watched = os.pidfd_open(process.pid)
+        while not (found := model_processes(worker.pid)):
+            assert worker.poll() is None
+        watched = os.pidfd_open(found[0].pid)
 
         worker.kill()
         worker.wait()

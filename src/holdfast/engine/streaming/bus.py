@@ -130,10 +130,14 @@ class Bus:
 
     def __init__(self) -> None:
         self._watchers: dict[str, set[Subscription]] = {}
+        self._outputs: dict[str, dict[str, LiveText]] = {}
+        """The newest output of each running call, by session and call: whoever subscribes later gets it, too."""
 
     def subscribe(self, session_id: str, *, kept: bool = False, output: bool = False) -> Subscription:
         subscription = Subscription(kept=kept, output=output)
         self._watchers.setdefault(session_id, set()).add(subscription)
+        for shown in self._outputs.get(session_id, {}).values():
+            subscription.put(shown)
         return subscription
 
     def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
@@ -146,9 +150,17 @@ class Bus:
         """Whether a watcher gets only durable text, so that drafts should be saved often."""
         return any(subscription.kept for subscription in self._watchers.get(session_id, ()))
 
-    def wants_output(self, session_id: str) -> bool:
-        """Whether a watcher shows the output of running calls."""
-        return any(subscription.output for subscription in self._watchers.get(session_id, ()))
+    def show_output(self, session_id: str, output: LiveText) -> None:
+        """Show the newest output of a running call to those who want it, until `end_output`."""
+        self._outputs.setdefault(session_id, {})[output.call_id] = output
+        self.publish(session_id, output)
+
+    def end_output(self, session_id: str, call_id: str) -> None:
+        """The call has ended."""
+        outputs = self._outputs.get(session_id, {})
+        outputs.pop(call_id, None)
+        if not outputs:
+            self._outputs.pop(session_id, None)
 
     def wake(self, session_id: str) -> None:
         """Make the watchers of the session read the store."""

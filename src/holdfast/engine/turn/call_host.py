@@ -118,8 +118,8 @@ class SessionHost:
 
     def show_output(self, text: str) -> None:
         active = self._active
-        if active.services.bus.wants_output(active.id):
-            active.publish(LiveText(self._turn_id, "output", text, behind=active.seen, call_id=self._call.id))
+        output = LiveText(self._turn_id, "output", text, behind=active.seen, call_id=self._call.id)
+        active.services.bus.show_output(active.id, output)
 
     async def record_change(self, change: NewFileChange) -> None:
         await self._record([change], self._call.id, only_missing=False)

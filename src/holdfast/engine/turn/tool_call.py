@@ -202,7 +202,10 @@ async def _run(active: ActiveSession, settings: ToolCallSettings, parsed: Parsed
     """Run the tool and commit its result."""
     call = parsed.call
     began = active.services.clock.monotonic()
-    output = await _output(settings, parsed)
+    try:
+        output = await _output(settings, parsed)
+    finally:
+        active.services.bus.end_output(active.id, call.id)
     millis = int((active.services.clock.monotonic() - began) * 1000)
     await _end(active, call, "ok" if output.ok else "failed", output, millis=millis)
 
