@@ -6,6 +6,7 @@ sessions in it.
 import asyncio
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -51,8 +52,7 @@ async def serving(
     folder: Path, sessions: int, at_work: int = 0, prepare: Callable[[Database], Awaitable[None]] | None = None
 ) -> AsyncIterator[str]:
     """A server over so many sessions, and what `prepare` adds; its address."""
-    home = folder / f"home-{sessions}"
-    home.mkdir(mode=0o700)
+    home = Path(tempfile.mkdtemp(prefix="home-", dir=folder))
     (home / "config.toml").write_text(CONFIG)
     (home / "config.toml").chmod(0o600)
     await _fill(home / "holdfast.db", sessions, at_work, prepare)
