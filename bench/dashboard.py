@@ -41,6 +41,8 @@ SAME = Goal("≤", 3, " ×")
 """The list of a large store beside that of a small one: the same work, with colder pages."""
 CHROMIUM = "/usr/bin/chromium"
 WATCHED, WATCHERS = 5_000, 500
+PAUSE_SECONDS = 0.5
+"""Between a change and the measured request, so that the open pages reload at various times of it."""
 LIST_GOAL, PAINT_GOAL = Goal("≤", 100, " ms"), Goal("≤", 500, " ms")
 LONG, LONG_MESSAGES, TURNS_PER_WRITE = "hf-00000000000000000000long50", 50_000, 500
 REPLY = "Because of **this**:\n\n```python\ndef why(): return 42\n```\n\n|a|b|\n|-|-|\n|1|2|\n"
@@ -134,6 +136,7 @@ async def _watched(url: str) -> list[Figure]:
             for _ in range(ROUNDS):
                 said = {"model": "scripted:echo", "messages": [{"role": "user", "content": "go"}]}
                 await client.post("/v1/chat/completions", json=said, headers=headers)
+                await asyncio.sleep(PAUSE_SECONDS)
                 start = time.perf_counter()
                 assert (await client.get(path)).status_code == 200
                 took.append(time.perf_counter() - start)
