@@ -293,9 +293,11 @@ async def test_malformed_answers_of_an_editor_leave_the_question_open_and_the_di
         await editor.send({"jsonrpc": "2.0", "id": request["id"], "result": {"content": 5}})
         ended = await editor.update(lambda update: "rawOutput" in update)
         assert (ended["status"], "on disk" in ended["rawOutput"]["text"]) == ("completed", True)
+        await editor.answer('use tool read_file {"path": "a.txt"}')
 
         await ask('use tool terminal {"command": "rm -rf build"}')
         request = await editor.request("session/request_permission")
         await editor.send({"jsonrpc": "2.0", "id": request["id"], "result": {"outcome": "selected"}})
-        await editor.call(3, "session/load", sessionId=session, cwd=str(folder), mcpServers=[])
-        assert await editor.request("session/request_permission"), "it is asked again"
+        load = {"sessionId": session, "cwd": str(folder), "mcpServers": []}
+        await editor.send({"jsonrpc": "2.0", "id": 3, "method": "session/load", "params": load})
+        assert await editor.request("session/request_permission"), "it is asked again, before or after the response"
