@@ -107,6 +107,9 @@ def test_the_output_of_a_running_command_is_shown_live(page: Page, server: Serve
     page.press("#message-text", "Enter")
 
     expect(page.locator(".call.o-running .live-output")).to_have_text("<b>first</b>\n")
+    later = page.context.new_page()
+    later.goto(page.url)
+    expect(later.locator(".call.o-running .live-output")).to_have_text("<b>first</b>\n")
     gate.touch()
     expect(page.locator(".call.o-ok .details-body")).to_contain_text("last")
     expect(page.locator(".live-output")).to_have_count(0)

@@ -44,7 +44,7 @@ class EditorTransport:
         """The streams belong to the caller."""
 
     async def _refuse(self, code: int, message: str, request_id: int | str | None = None) -> None:
-        """Answer a line that is no message. Mostly nobody knows to which request it belongs."""
+        """Answer a line that is not a valid message. Usually it cannot be matched to a request."""
         await self.send({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
 
 

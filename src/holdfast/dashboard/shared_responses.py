@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from holdfast.model.times import Clock
 
 SECONDS = 0.2
-"""The least time between the beginnings of two equal responses. Nobody notices it: a page reloads every 1.5 s at most."""
+"""The least time between the beginnings of two equal responses. Too short to notice: a page reloads at most every 1.5 s."""
 MAX_KEPT = 32
 """Kinds of requests whose latest response is kept; arbitrary. A response has up to 100 KB."""
 

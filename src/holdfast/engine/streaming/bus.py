@@ -151,7 +151,7 @@ class Bus:
         return any(subscription.kept for subscription in self._watchers.get(session_id, ()))
 
     def show_output(self, session_id: str, output: LiveText) -> None:
-        """Show the newest output of a running call to those who want it, until `end_output`."""
+        """Publish the newest output of a running call, and keep it for later watchers until `end_output`."""
         self._outputs.setdefault(session_id, {})[output.call_id] = output
         self.publish(session_id, output)
 

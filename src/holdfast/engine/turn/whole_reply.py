@@ -1,4 +1,4 @@
-"""Asks a model for a reply that nobody watches."""
+"""Asks a model for a whole reply, without streaming it."""
 
 import asyncio
 from contextlib import aclosing
