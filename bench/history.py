@@ -5,7 +5,9 @@ them is measured with a plain socket and reported apart.
 """
 
 import socket
+import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,7 +25,7 @@ from holdfast.model.message import Text
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
 
-TURNS = 25
+TURNS = 50
 LONG = 5_000
 """From this length on, all rounds use the same session: the turns of a round hardly make it longer."""
 PEER_TURNS = 5
@@ -52,6 +54,10 @@ class Result(msgspec.Struct, frozen=True):
         return max(0.0, self.cpu - self.sending)
 
 
+Rounds = list[Result]
+"""Of the same length, one result for each round."""
+
+
 async def measure(folder: Path, *, lengths: tuple[int, ...], rounds: int, with_peers: bool) -> list[Figure]:
     home = folder / "home"
     home.mkdir(mode=0o700)
@@ -59,18 +65,21 @@ async def measure(folder: Path, *, lengths: tuple[int, ...], rounds: int, with_p
     async with systems.model() as direct:
         port = direct.endpoint.port
         async with systems.holdfast(home, port) as ours:
-            results = {length: _behind(ours, names(length, rounds), port) for length in lengths}
-            compacted = _behind(ours, [COMPACTED_NAME] * rounds, port)
+            await systems.wait_until_idle(ours)  # the server has indexed the messages for search
+            every = [*(names(length, rounds) for length in lengths), [COMPACTED_NAME] * rounds]
+            *results, compacted = _play(ours, every, port)
             memory = resident_bytes(ours.process)
             resent = resent_history.measure(ours, lengths)
-        theirs: dict[int, Result] = {}
+        theirs: list[Rounds] = []
+        short = tuple(length for length in lengths if length in PEER_LENGTHS)
         if with_peers:
-            short = tuple(length for length in lengths if length in PEER_LENGTHS)
             async with hermes.serving(folder, port, short) as peer:
-                theirs = {length: _behind(peer, names(length, 1), port, PEER_TURNS) for length in short}
+                theirs = _play(peer, [names(length, 1) for length in short], port, PEER_TURNS)
     value = f"{memory / 2**20:,.0f} MB"
     in_memory = Figure(what="memory of the server with all these sessions", value=value)
-    return [*describe(results, theirs), *_compacted_rows(compacted, results), in_memory, *resent]
+    by_length = dict(zip(lengths, results, strict=True))
+    rows = describe(by_length, dict(zip(short, theirs, strict=False)))
+    return [*rows, *_compacted_rows(compacted, by_length), in_memory, *resent]
 
 
 def names(length: int, rounds: int) -> list[str]:
@@ -114,66 +123,76 @@ def _append(tx: Transaction, session_id: str, first: int, last: int) -> None:
     log.append_unheld(tx, session_id, events, at=now())
 
 
-def _behind(system: System, session_names: list[str], model_port: int, turns: int = TURNS) -> Result:
-    """The lowest CPU of the rounds, each with one session. A first turn loads the session and is not counted."""
-    best: Result | None = None
-    for name in session_names:
-        drive(system.endpoint, name, sessions=1, turns=1)
-        systems.ask_model(model_port, "received")
-        before = cpu_seconds(system.process)
-        load = drive(system.endpoint, name, sessions=1, turns=turns, in_session=turns)
-        cpu = (cpu_seconds(system.process) - before) / turns
-        size = systems.ask_model(model_port, "received")
-        if best is None or cpu < best.cpu:
-            best = Result(cpu, sending_seconds(model_port, size), load.p50, size)
-    assert best is not None
-    return best
+def _play(system: System, every: Sequence[Sequence[str]], port: int, turns: int = TURNS) -> list[Rounds]:
+    """Play all lists of session names, which have one name per round. Each list has its turns in every round."""
+    rounds = [[_behind(system, name, port, turns) for name in names] for names in zip(*every, strict=True)]
+    return [list(results) for results in zip(*rounds, strict=True)]
+
+
+def _cheapest(results: Rounds) -> Result:
+    return min(results, key=lambda result: result.cpu)
+
+
+def _growth(results: Rounds, shortest: Rounds) -> float:
+    """How many times more CPU than the shortest, without sending: the median of the rounds, as the speed of the machine changes."""
+    return statistics.median(one.own / short.own for one, short in zip(results, shortest, strict=True))
+
+
+def _behind(system: System, session_name: str, model_port: int, turns: int) -> Result:
+    """What the turns of one session take. A first turn loads the session and is not counted."""
+    drive(system.endpoint, session_name, sessions=1, turns=1)
+    systems.ask_model(model_port, "received")
+    before = cpu_seconds(system.process)
+    load = drive(system.endpoint, session_name, sessions=1, turns=turns, in_session=turns)
+    cpu = (cpu_seconds(system.process) - before) / turns
+    size = systems.ask_model(model_port, "received")
+    return Result(cpu, sending_seconds(model_port, size), load.p50, size)
 
 
 def sending_seconds(port: int, size: int, times: int = 20) -> float:
-    """CPU time that a plain socket needs to send a request of this size: the lowest of some tries."""
+    """CPU time that a plain socket needs to send a request of this size: the mean of some tries."""
     body = b"x" * size
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % size
-    tries = []
+    total = 0.0
     with socket.create_connection(("127.0.0.1", port)) as connection:
         for _ in range(times):
             start = time.thread_time()
             connection.sendall(head + body)
-            tries.append(time.thread_time() - start)
+            total += time.thread_time() - start
             reply = b""
             while not reply.endswith((b"\r\n0\r\n\r\n", b"}")):
                 reply += connection.recv(65536)
-    return min(tries)
+    return total / times
 
 
-def describe(results: dict[int, Result], theirs: dict[int, Result]) -> list[Figure]:
+def describe(results: dict[int, Rounds], theirs: dict[int, Rounds]) -> list[Figure]:
     """The rows for every length. The growth leaves the sending out."""
     first = min(results)
     return [
         figure
-        for length, one in results.items()
-        for figure in _rows(length, one, theirs.get(length), None if length == first else (first, results[first]))
+        for length, rounds in results.items()
+        for figure in _rows(length, rounds, theirs.get(length), None if length == first else (first, results[first]))
     ]
 
 
-def _compacted_rows(compacted: Result, results: dict[int, Result]) -> list[Figure]:
+def _compacted_rows(compacted: Rounds, results: dict[int, Rounds]) -> list[Figure]:
     """The row of the compacted session, beside the shortest one: both send about as many messages."""
-    shortest = min(results)
+    shortest, best = min(results), _cheapest(compacted)
     return [
         Figure(
             what=f"behind {COMPACTED_LENGTH * EVENTS_PER_TURN // 2:,} events, compacted: server CPU per turn",
-            value=f"{millis(compacted.cpu)} (sends {compacted.request_bytes / 1e6:,.2f} MB)",
+            value=f"{millis(best.cpu)} (sends {best.request_bytes / 1e6:,.2f} MB)",
             beside=f"that behind {shortest} messages",
-            judged=compacted.cpu / results[shortest].cpu,
+            judged=_growth(compacted, results[shortest]),
             goal=GROWTH_GOAL,
             kind="cpu",
         )
     ]
 
 
-def _rows(length: int, one: Result, peer: Result | None, shortest: tuple[int, Result] | None) -> list[Figure]:
+def _rows(length: int, rounds: Rounds, peer: Rounds | None, shortest: tuple[int, Rounds] | None) -> list[Figure]:
     """The rows of one length, beside those of the shortest."""
-    what = f"behind {length:,} messages"
+    what, one = f"behind {length:,} messages", _cheapest(rounds)
     own = f"{millis(one.own)} (sends {one.request_bytes / 1e6:,.2f} MB: {millis(one.sending)})"
     return [
         Figure(
@@ -182,19 +201,19 @@ def _rows(length: int, one: Result, peer: Result | None, shortest: tuple[int, Re
             judged=one.cpu * 1000,
             goal=None if shortest else CPU_GOAL,
             kind="cpu",
-            others={hermes.TITLE: millis(peer.cpu)} if peer else {},
+            others={hermes.TITLE: millis(_cheapest(peer).cpu)} if peer else {},
         ),
         Figure(
             what=f"{what}: the same without sending the request",
             value=own,
             beside=f"that behind {shortest[0]}" if shortest else "",
-            judged=one.own / shortest[1].own if shortest else one.own * 1000,
+            judged=_growth(rounds, shortest[1]) if shortest else one.own * 1000,
             goal=GROWTH_GOAL if shortest else None,
             kind="cpu",
         ),
         Figure(
             what=f"{what}: time per turn, p50",
             value=millis(one.p50),
-            others={hermes.TITLE: millis(peer.p50)} if peer else {},
+            others={hermes.TITLE: millis(_cheapest(peer).p50)} if peer else {},
         ),
     ]

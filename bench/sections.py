@@ -63,9 +63,7 @@ async def _processes(scope: Scope) -> list[Figure]:
 
 async def _history(scope: Scope) -> list[Figure]:
     size = scope.size
-    return await history.measure(
-        scope.folder, lengths=size.lengths, rounds=size.load_rounds, with_peers=scope.with_peers
-    )
+    return await history.measure(scope.folder, lengths=size.lengths, rounds=size.rounds, with_peers=scope.with_peers)
 
 
 async def _memory(scope: Scope) -> list[Figure]:
