@@ -17,6 +17,7 @@ import psutil
 
 from bench import population
 from bench.figures import Figure, Goal
+from bench.processes import started, wait_until_idle
 from bench.stores import now
 from holdfast.model.event import SessionOpened
 from holdfast.store.database import Database
@@ -58,15 +59,9 @@ async def serving(
     (home / "config.toml").write_text(CONFIG)
     (home / "config.toml").chmod(0o600)
     await _fill(home / "holdfast.db", sessions, at_work, prepare)
-    command = [sys.executable, "-m", "holdfast", "--home", str(home), "serve", "--port", "0"]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
-    try:
-        said = (await process.stdout.readline()).decode()
-        yield f"http://127.0.0.1:{int(said.split(';')[0].rpartition(':')[2])}"
-    finally:
-        process.terminate()
-        await process.wait()
+    async with started("-m", "holdfast", "--home", str(home), "serve", "--port", "0") as (process, port):
+        await wait_until_idle(process)
+        yield f"http://127.0.0.1:{port}"
 
 
 async def _fill(

@@ -17,7 +17,7 @@ from bench.figures import Figure, Goal, millis
 from bench.load_driver import SAID, drive
 from bench.model_server import WORDS
 from bench.peers import hermes
-from bench.processes import cpu_seconds, resident_bytes
+from bench.processes import cpu_seconds, resident_bytes, wait_until_idle
 from bench.stores import new_store, now
 from bench.systems import System
 from holdfast.model.event import Compacted, Event, ModelSaid, SessionOpened, TurnEnded, TurnStarted, Usage, UserSaid
@@ -65,7 +65,7 @@ async def measure(folder: Path, *, lengths: tuple[int, ...], rounds: int, with_p
     async with systems.model() as direct:
         port = direct.endpoint.port
         async with systems.holdfast(home, port) as ours:
-            await systems.wait_until_idle(ours)  # the server has indexed the messages for search
+            await wait_until_idle(ours.process)
             every = [*(names(length, rounds) for length in lengths), [COMPACTED_NAME] * rounds]
             *results, compacted = _play(ours, every, port)
             memory = resident_bytes(ours.process)

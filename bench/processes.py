@@ -10,6 +10,10 @@ from contextlib import asynccontextmanager
 import psutil
 
 STOP_SECONDS = 30
+IDLE_SECONDS = 1.0
+IDLE_SHARE = 0.03
+"""Of a core: a server that waits uses less."""
+IDLE_LIMIT_SECONDS = 300.0
 CPU_CLOCK = 2
 """In the clock id of another process: count its time on a processor, in nanoseconds."""
 
@@ -45,6 +49,16 @@ def cpu_seconds(process: psutil.Process) -> float:
     """CPU time of a process and the processes it has started that still run."""
     family = [process.pid, *(child.pid for child in process.children(recursive=True))]
     return sum(time.clock_gettime((~pid << 3) | CPU_CLOCK) for pid in family)
+
+
+async def wait_until_idle(process: psutil.Process) -> None:
+    """Wait until a server has finished the work of its start, such as indexing messages. Raises TimeoutError."""
+    async with asyncio.timeout(IDLE_LIMIT_SECONDS):
+        used = IDLE_SECONDS
+        while used > IDLE_SHARE * IDLE_SECONDS:
+            before = cpu_seconds(process)
+            await asyncio.sleep(IDLE_SECONDS)
+            used = cpu_seconds(process) - before
 
 
 def resident_bytes(process: psutil.Process) -> int:

@@ -1,6 +1,5 @@
 """The systems under load: the model server called directly, and Holdfast in front of it."""
 
-import asyncio
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,12 +10,8 @@ import msgspec
 import psutil
 
 from bench.load_driver import Endpoint
-from bench.processes import cpu_seconds, started
+from bench.processes import started
 
-IDLE_SECONDS = 1.0
-IDLE_SHARE = 0.03
-"""Of a core: a server that waits uses less."""
-IDLE_LIMIT_SECONDS = 300.0
 KEY = "hfk-for-the-benchmark"
 CONFIG = """
 model = "openai:m"
@@ -59,16 +54,6 @@ async def holdfast(home: Path, model_port: int, *, processes: int = 1) -> AsyncI
     command = ("-m", "holdfast", "--home", str(home), "serve", "--port", "0", "--processes", str(processes))
     async with started(*command) as (process, port):
         yield System("Holdfast", process, Endpoint(port=port, key=KEY))
-
-
-async def wait_until_idle(system: System) -> None:
-    """Wait until the server has finished the work of its start. Raises TimeoutError."""
-    async with asyncio.timeout(IDLE_LIMIT_SECONDS):
-        used = float("inf")
-        while used > IDLE_SHARE * IDLE_SECONDS:
-            before = cpu_seconds(system.process)
-            await asyncio.sleep(IDLE_SECONDS)
-            used = cpu_seconds(system.process) - before
 
 
 def _configure(home: Path, model_port: int) -> None:
