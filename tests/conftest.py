@@ -41,7 +41,8 @@ PROCESS_FOLDERS = [
 ]
 """Every test in these needs processes, so that the fast tier need not even import them."""
 NOT_FAST = ("process", "crash", "clients", "slow")
-NOT_FAST_MODULE = re.compile(rf"^pytestmark = .*\bmark\.(?:{'|'.join(NOT_FAST)})\b", re.M)
+NOT_IN_TIER = {"fast": (*NOT_FAST, "soak"), "test": ("soak",), "soak": ()}
+"""The marks of tests that a tier leaves out."""
 PROCESS_STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system", "pty.spawn")
 
 # The duration of an example depends on the machine, not on the code.
@@ -100,11 +101,17 @@ def refuse_processes(event: str, args: tuple[object, ...]) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Do not import modules that have no test in the fast tier."""
-    if TIER != "fast":
-        return None
-    whole_module = collection_path.suffix == ".py" and NOT_FAST_MODULE.search(collection_path.read_text("utf-8"))
-    return True if collection_path in PROCESS_FOLDERS or whole_module else None
+    """Do not import modules that have no test in this tier."""
+    is_left_out = (TIER == "fast" and collection_path in PROCESS_FOLDERS) or (
+        collection_path.suffix == ".py" and is_whole_module_left_out(collection_path)
+    )
+    return True if is_left_out else None
+
+
+def is_whole_module_left_out(path: Path) -> bool:
+    """Whether the tier leaves out all tests of the module, by a mark in its `pytestmark`."""
+    marks = NOT_IN_TIER[TIER]
+    return bool(marks) and bool(re.search(rf"^pytestmark = .*\bmark\.(?:{'|'.join(marks)})\b", path.read_text(), re.M))
 
 
 def first_tier(item: pytest.Item) -> str:
