@@ -33,6 +33,9 @@ SCRIPTS = {
     "cut": {"steps": [{"say": "And then", "finish": "length"}], "loop": True},
     "declines": {"steps": [{"say": "I would rather not.", "finish": "refused"}], "loop": True},
     "brisk": {"steps": [{"say": BRISKLY, "delay_seconds": 0.01}], "loop": True},
+    "breaks": {
+        "steps": [{"say": "Lost words.", "think": "Lost.", "cut_after": 3}, {"say": "Whole.", "think": "Kept."}]
+    },
     "pays": {
         "steps": [
             {"call": [{"name": "terminal", "arguments": {"command": "echo paid >> BESIDE/paid.txt"}}]},

@@ -38,7 +38,7 @@ class RawServer:
 
 
 @asynccontextmanager
-async def raw_server(context: ssl.SSLContext | None = None) -> AsyncIterator[RawServer]:
+async def raw_server(context: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> AsyncIterator[RawServer]:
     raw = RawServer()
     tasks: set[asyncio.Task[None]] = set()
 
@@ -48,8 +48,9 @@ async def raw_server(context: ssl.SSLContext | None = None) -> AsyncIterator[Raw
         tasks.add(task)
         await raw.serve(reader, writer)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context, limit=2**26)
-    raw.host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.start_server(accept, address, 0, ssl=context, limit=2**26)
+    name = f"[{address}]" if ":" in address else address
+    raw.host = f"{name}:{server.sockets[0].getsockname()[1]}"
     try:
         yield raw
     finally:

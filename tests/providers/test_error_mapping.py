@@ -102,6 +102,8 @@ def test_a_refusal_is_attributed_to_the_messages_or_to_something_else(
         ({"retry-after": "nan"}, None),
         ({"retry-after": "Wed, 21 Oct 2026 07:28:30 GMT", "date": "Wed, 21 Oct 2026 07:28:00 GMT"}, 30),
         ({"retry-after": "Wed, 21 Oct 2026 07:28:30 GMT"}, None),
+        ({"retry-after": f"Wed, 21 Oct {'9' * 30} 07:28:30 GMT", "date": "Wed, 21 Oct 2026 07:28:00 GMT"}, None),
+        ({"retry-after": f"Wed, 21 Oct 2026 07:28:30 +{'9' * 30}", "date": "Wed, 21 Oct 2026 07:28:00 GMT"}, None),
     ],
 )
 def test_the_wait_comes_from_the_server(headers: dict[str, str], seconds: float | None) -> None:

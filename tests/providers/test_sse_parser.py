@@ -33,7 +33,7 @@ def read_plainly(lines: list[bytes]) -> list[ServerEvent]:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if not line:
-            events += [ServerEvent(name, b"\n".join(data))] if data else []
+            events += [ServerEvent(name, b"\n".join(data))] if b"".join(data) or len(data) > 1 else []
             data, name = [], b""
         elif field == b"data":
             data.append(value)

@@ -92,6 +92,7 @@ GOOD: dict[str, Answer] = {
     "with deflate": respond(deflated(WHOLE), "content-encoding: deflate"),
     "with a trailer": chunked(HELLO, STOP + DONE, trailer="x-checksum: 1\r\n"),
     "as plain text": respond(WHOLE, type="text/plain"),
+    "with events without data": respond(b"data\n\ndata: \n\n" + WHOLE),
     "over two lines": respond(
         b'data: {"choices": [\ndata: '
         + json.dumps(piece("Hello.")["choices"]).encode()[1:-1]
@@ -194,6 +195,7 @@ BAD: dict[str, tuple[Answer, type[ProviderFailed], str]] = {
     "a redirect elsewhere": (respond(b"", "location: http://localhost:1/v1", status=308), Refused, "base_url"),
     "a redirect that drops the body": (respond(b"", "location: /v2", status=302), Refused, "base_url"),
     "a redirect to nowhere": (respond(b"", status=307), Refused, "base_url"),
+    "a redirect to a broken address": (respond(b"", "location: http://[::1", status=307), Refused, "base_url"),
     "a rate limit in seconds": (respond(b"{}", "retry-after: 7", status=429), RateLimited, "in 7 s"),
     "a rate limit as a date": (respond(b"{}", *LATE, status=429), RateLimited, "in 30 s"),
     "an error whose body breaks off": (refuse_and_leave, AuthFailed, "rejected the API key"),
@@ -279,11 +281,53 @@ async def test_a_proxy_that_refuses_the_credentials_is_named(
     assert server.heads[0].startswith("CONNECT model.example:443 ")
 
 
-async def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALL_PROXY", "socks5://me:hunter2@127.0.0.1:1")
+async def test_a_proxy_that_refuses_a_plain_request_is_named(
+    server: RawServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://me:hunter2@{server.host}")
+    server.answers.append(respond(b"not hunter2", "proxy-authenticate: Basic", status=407))
+
+    with pytest.raises(Unreachable, match=r"proxy refused .* \(407\)"):
+        await ask("http://model.example/v1")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_proxy_that_does_not_answer_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://me:hunter2@127.0.0.1:1")
+
+    with pytest.raises(Unreachable, match=r"proxy for openai at model\.example"):
+        await ask(f"{scheme}://model.example/v1")
+
+
+@pytest.mark.parametrize(
+    "proxy", ["socks5://me:hunter2@127.0.0.1:1", "http://me:hunter2@[::1", "http://me:hunter2@", "http://hunter2:abc"]
+)
+async def test_a_proxy_that_is_not_a_web_address_is_refused(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
 
     with pytest.raises(Unreachable, match="not an http or https proxy"):
         await ask("https://model.example/v1")
+
+
+@pytest.mark.parametrize("host", ["api..example", "a" * 64 + ".example"])
+async def test_a_host_that_cannot_have_an_address_is_a_named_error(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unreachable, match="connection to openai at"):
+        await ask(f"https://{host}/v1")
+
+    monkeypatch.setenv("ALL_PROXY", f"http://me:hunter2@{host}")
+    with pytest.raises(Unreachable, match="connection to openai at"):
+        await ask("https://model.example/v1")
+
+
+async def test_an_address_of_ipv6_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "::1")
+    async with raw_server(address="::1") as server:
+        server.answers.append(respond(WHOLE))
+
+        assert await ask(f"http://{server.host}/v1") == "Hello."
+
+    assert server.host.startswith("[::1]:")
 
 
 def certificate(folder: Path, *, days: int) -> tuple[Path, Path]:

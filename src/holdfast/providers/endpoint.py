@@ -42,4 +42,5 @@ def _host(provider: str, url: str) -> str:
         raise Unreachable(f"the URL for {provider} is invalid: check its base_url") from e
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise Unreachable(f"the URL for {provider} is not an http or https URL: check its base_url")
-    return parts.hostname + port
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return name + port

@@ -155,7 +155,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, seconds) if math.isfinite(seconds) else None
     try:
         wait = parsedate_to_datetime(headers["retry-after"]) - parsedate_to_datetime(headers["date"])
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, OverflowError):
         return None
     return max(0.0, wait.total_seconds())
 

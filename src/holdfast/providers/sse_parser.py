@@ -80,9 +80,9 @@ class SseParser:
             self._is_start = False
             line = line.removeprefix(BYTE_ORDER_MARK)
         if not line:
-            if self._data:
-                events.append(ServerEvent(self._name, b"\n".join(self._data)))
-                self._data = []
+            if data := b"\n".join(self._data):
+                events.append(ServerEvent(self._name, data))
+            self._data = []
             self._name = b""
             return
         field, _, value = line.partition(b":")

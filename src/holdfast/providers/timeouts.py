@@ -23,3 +23,7 @@ def timeout_error(who: str, seconds: float) -> Unreachable:
 
 def connection_error(who: str) -> Unreachable:
     return Unreachable(f"the connection to {who} failed: check the address and the network, or try again later")
+
+
+def proxy_refusal(who: str, status: int) -> Unreachable:
+    return Unreachable(f"the proxy refused the connection to {who} ({status}): check its URL")

@@ -20,7 +20,7 @@ from holdfast.providers.endpoint import ProviderEndpoint
 from holdfast.providers.error_mapping import ProviderErrorResponse
 from holdfast.providers.sse_parser import EventTooLarge, ServerEvent, SseParser
 from holdfast.providers.timed_reader import ReadPace, TimedReader
-from holdfast.providers.timeouts import RequestTimeouts, connection_error, timeout_error
+from holdfast.providers.timeouts import RequestTimeouts, connection_error, proxy_refusal, timeout_error
 
 if TYPE_CHECKING:
     import aiohttp
@@ -32,6 +32,7 @@ REPEATING_REDIRECTS = {307, 308}
 REDIRECTS = REPEATING_REDIRECTS | {301, 302, 303}
 DRAIN_SECONDS = 0.05
 """How long to wait for the end of a response whose last event has come, so that its connection can be used again."""
+PROXY_REFUSES = 407
 PING = b"ping"
 JSON = "application/json"
 
@@ -119,8 +120,10 @@ class ProviderTransport:
         except aiohttp.ClientConnectorCertificateError as e:
             raise Unreachable(f"the certificate of {self._who} is invalid ({e.certificate_error})") from e
         except aiohttp.ClientHttpProxyError as e:
-            raise Unreachable(f"the proxy refused the connection to {self._who} ({e.status}): check its URL") from None
-        except (aiohttp.ClientResponseError, aiohttp.InvalidURL) as e:  # these show headers and URLs
+            raise proxy_refusal(self._who, e.status) from None
+        except aiohttp.ClientProxyConnectionError as e:
+            raise Unreachable(f"the connection to the proxy for {self._who} failed: check its URL") from e
+        except (aiohttp.ClientResponseError, aiohttp.InvalidURL, UnicodeError) as e:  # these show headers and URLs
             raise connection_error(self._who) from OSError(type(e).__name__)
         except (aiohttp.ClientError, OSError) as e:
             raise connection_error(self._who) from e
@@ -158,14 +161,16 @@ class ProviderTransport:
                 raise
             except TimeoutError as e:
                 raise timeout_error(self._who, self._limits.first_seconds) from e
+            if response.status == PROXY_REFUSES:
+                response.close()
+                raise proxy_refusal(self._who, response.status)
             if response.status not in REDIRECTS:
                 return response
             response.close()
-            target = urlsplit(urljoin(url, response.headers.get("location", "")))
-            same = target.hostname == urlsplit(url).hostname and target.scheme in {urlsplit(url).scheme, "https"}
-            if not same or response.status not in REPEATING_REDIRECTS:
+            target = _redirect_target(url, response.headers.get("location", ""))
+            if target is None or response.status not in REPEATING_REDIRECTS:
                 break
-            url = urlunsplit((target.scheme, target.netloc.rpartition("@")[2], target.path, target.query, ""))
+            url = target
         raise Refused(f"{self._who} redirects the request ({response.status}): set base_url to the final address")
 
     async def _read_error(self, response: "aiohttp.ClientResponse") -> bytes:
@@ -260,16 +265,35 @@ def _session(context: ssl.SSLContext, limits: RequestTimeouts) -> "aiohttp.Clien
     )
 
 
+def _redirect_target(url: str, location: str) -> str | None:
+    """The address that a redirect names, if it is on the same host and no less secure."""
+    try:
+        before, target = urlsplit(url), urlsplit(urljoin(url, location))
+    except ValueError:
+        return None
+    if target.hostname != before.hostname or target.scheme not in {before.scheme, "https"}:
+        return None
+    return urlunsplit((target.scheme, target.netloc.rpartition("@")[2], target.path, target.query, ""))
+
+
 def _proxy_for(scheme: str, host: str) -> str | None:
     """Raises Unreachable for a proxy of another kind."""
     proxies = urllib.request.getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
-    if not proxy or urllib.request.proxy_bypass(host, proxies):
+    if not proxy or urllib.request.proxy_bypass(host.replace("[", "").replace("]", ""), proxies):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if not proxy.startswith(("http://", "https://")):
+    if not _is_web_address(proxy):
         raise Unreachable(f"the proxy for {host} is not an http or https proxy: change {scheme.upper()}_PROXY")
     return proxy
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _basic_auth(user: str | None, password: str | None) -> dict[str, str]:

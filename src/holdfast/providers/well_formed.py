@@ -24,7 +24,8 @@ async def join_surrogates(items: AsyncIterator[Delta | ModelReply]) -> AsyncGene
                     if piece := reasoning.add(item.text):
                         yield ReasoningDelta(piece)
                 case ModelReply():
-                    yield msgspec.structs.replace(item, parts=tuple(_part(part) for part in item.parts))
+                    parts = tuple(_part(part) for part in item.parts)
+                    yield msgspec.structs.replace(item, parts=parts, model=repair_text(item.model))
     finally:
         if isinstance(items, AsyncGenerator):
             await items.aclose()
@@ -51,8 +52,11 @@ def merge_deltas(deltas: Iterable[Delta]) -> Iterator[Delta]:
 
 def _part(part: Part) -> Part:
     match part:
-        case Text() | Reasoning():
+        case Text():
             return msgspec.structs.replace(part, text=repair_text(part.text))
+        case Reasoning():
+            opaque = {name: repair_text(value) for name, value in part.opaque.items()}
+            return msgspec.structs.replace(part, text=repair_text(part.text), opaque=opaque)
         case ToolCall():
             return ToolCall(repair_text(part.id), repair_text(part.name), repair_text(part.arguments))
         case _:

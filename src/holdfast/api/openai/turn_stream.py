@@ -53,11 +53,16 @@ class TurnStream:
         self._keyed = keyed
         self._echo = echo
 
-    async def follow_to_end(self, also: Callable[[Entry | LiveText], object] | None = None) -> None:
-        """Follow the turn to its end and pass each item to `also`. Raises ApiError if the turn fails."""
+    async def follow_to_end(self, also: Callable[[Entry], object] | None = None) -> None:
+        """Follow the turn to its end and pass each event to `also`. Raises ApiError if the turn fails.
+
+        Live text is left out: it may be that of an attempt that fails, and the events have all text that counts.
+        """
         try:
             async with aclosing(self.received.follow()) as items:
                 async for item in items:
+                    if isinstance(item, LiveText):
+                        continue
                     self.reply.add(item)
                     if also is not None:
                         also(item)
