@@ -6,7 +6,21 @@ from time import process_time
 
 import pytest
 
-from holdfast.model.event import Compacted, Event, ModelCalled, ModelSaid, TurnEnded, TurnStarted, Usage, UserSaid
+from holdfast.engine.admission import admit_request, conversation_items
+from holdfast.engine.admission.history_match import ClientMessage
+from holdfast.engine.admission.played_messages import as_ended_turns
+from holdfast.model.event import (
+    Compacted,
+    Event,
+    Imported,
+    ModelCalled,
+    ModelSaid,
+    Rewound,
+    TurnEnded,
+    TurnStarted,
+    Usage,
+    UserSaid,
+)
 from holdfast.model.message import Text
 from holdfast.model.session import Session
 from holdfast.model.times import DAY
@@ -141,6 +155,24 @@ async def test_a_fork_does_not_count_what_its_parent_has_spent(
     assert {model: one.calls for model, one in (await database.read(usage.list_of_session, forked.id)).items()} == {
         "openai:a": 1
     }
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_client_that_sends_a_changed_history_has_spent_what_its_turns_cost(
+    database: Database, worker: str, session: Session, *, is_late: bool
+) -> None:
+    sent = [ClientMessage(role=role, parts=(Text("changed"),)) for role in ("user", "assistant")]  # type: ignore[arg-type]
+    await write(database, worker, session, turn(1), 0)
+    if not is_late:
+        await usage.catch_up(database)
+    for number, form in enumerate((admit_request.FORMAT, conversation_items.FORMAT), 2):
+        played = as_ended_turns(sent, [f"played-{number}"] * 2)
+        again = [Rewound(to_seq=1), *played, Imported(format=form, messages=2)]
+        await write(database, worker, session, [*again, *turn(number)], 0)
+
+    [found] = (await sums(database)).values()
+    assert (found.calls, found.turns) == (3, 3)
+    assert await find_differences(database) == []
 
 
 @pytest.mark.parametrize("is_late", [False, True])

@@ -50,6 +50,8 @@ def day_of(at: int) -> str:
 def called_model(event: Event) -> str | None:
     """The model that the event's usage counts for; None if the event has no usage of its own."""
     match event:
+        case ModelSaid() if _is_played(event):
+            return None
         case ModelSaid():
             return (event.called or event.model)[:MAX_NAME]
         case ModelCalled():
@@ -60,6 +62,11 @@ def called_model(event: Event) -> str | None:
             return NO_MODEL
         case _:
             return None
+
+
+def _is_played(said: ModelSaid) -> bool:
+    """Whether a client has brought the reply with its history: this session asked no model for it."""
+    return not (said.model or said.called or said.partial) and said.usage == NO_USAGE
 
 
 def usage_of(event: Event) -> UsageSum:

@@ -2,6 +2,7 @@
 
 No turn waits for them. Whoever reads them sums up the rest first (`catch_up`); a sweep does it for a server. The
 part of a log that was copied from another one, in a fork or an import, does not count: this session did not spend it.
+Neither do the replies in a history that a client sends.
 """
 
 import logging
@@ -43,7 +44,7 @@ class UsageBatch:
         self._sources: dict[str, str] = {}
         self._senders: dict[str, tuple[int, str]] = {}
         """Up to which event the messages of a session are known, and the sender of the newest of them."""
-        self._models: dict[tuple[str, str], str] = {}
+        self._models: dict[tuple[str, str], str | None] = {}
         self.days: Sums = {}
         self.sessions: dict[tuple[str, str], UsageSum] = {}
         self.settled: list[str] = []
@@ -88,19 +89,18 @@ class UsageBatch:
         return self._senders[session_id][1]
 
     def _model(self, session_id: str, seq: int, event: Event) -> str | None:
-        """The model that the event counts for; a turn counts for that of its last reply."""
+        """The model that the event counts for, None if it does not count; a turn counts for that of its last reply."""
         if not isinstance(event, TurnEnded):
             model = called_model(event)
             if isinstance(event, ModelSaid):
-                self._models[session_id, event.turn_id] = model or NO_MODEL
+                self._models[session_id, event.turn_id] = model
             return model
-        known = self._models.get((session_id, event.turn_id))
-        if known is not None:
-            return known
+        if (session_id, event.turn_id) in self._models:
+            return self._models[session_id, event.turn_id]
         row = self._tx.one("usage.find_reply", of=session_id, before=seq)
         reply = None if row is None else decode("model_said", cast("str", row[0]))
         is_of_turn = isinstance(reply, ModelSaid) and reply.turn_id == event.turn_id
-        return (called_model(reply) if is_of_turn and reply is not None else None) or NO_MODEL
+        return called_model(reply) if is_of_turn and reply is not None else NO_MODEL
 
 
 def merge(sums: Sums, more: Sums) -> None:
