@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from bench import compare, machine, report
@@ -24,9 +25,8 @@ BUSY = 0.5
 def main() -> int:
     # A terminated run removes its folder and ends its servers, as an interrupted one does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    options = _options()
+    options = parse_options(sys.argv[1:])
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    baseline = report.load(options.compare) if options.compare else None
     load, here = os.getloadavg()[0], machine.describe(options.folder)
     console.print(f"{here}; load {load:.1f}; size {options.size}. Medians of the rounds, ratios within a round.")
     if load > BUSY:
@@ -37,10 +37,11 @@ def main() -> int:
         if options.json:
             report.save(found, options.json)  # after every section: a later one may fail
     console.print(f"Goals missed: {found.missed}. A busy machine moves all figures but ratios and sizes.")
-    return _compare(console, baseline, found) if baseline else 0
+    return _compare(console, options.baseline, found) if options.baseline else 0
 
 
-def _options() -> argparse.Namespace:
+def parse_options(words: list[str]) -> argparse.Namespace:
+    """The options, with the report to compare with as `baseline`. What would fail after the run ends the program here."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="small", help="full: more rounds and larger stores")
     parser.add_argument(
@@ -50,8 +51,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("build"), help="where the stores are made: on a real disk")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also save the figures as JSON")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="compare with saved figures; 1 if some are worse")
-    options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args(words)
+    if options.json and options.json.is_dir():
+        parser.error(f"--json {options.json} is a directory")
+    try:
+        options.folder.mkdir(parents=True, exist_ok=True)
+        options.baseline = report.load(options.compare) if options.compare else None
+    except OSError as e:
+        parser.error(f"{e.filename}: {e.strerror}")
+    except msgspec.MsgspecError as e:
+        parser.error(f"--compare {options.compare} is no report of this program: {e}")
+    if options.baseline and options.baseline.size != options.size:
+        parser.error(f"--compare {options.compare} has size {options.baseline.size}, this run {options.size}")
     return options
 
 

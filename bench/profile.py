@@ -20,13 +20,20 @@ SAMPLES_PER_SECOND = 200
 ROUND_TURNS = 100
 
 
+def positive(word: str) -> int:
+    """A number of at least 1. argparse reports the name of this function."""
+    if int(word) < 1:
+        raise ValueError("not positive")
+    return int(word)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.profile", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("build/profile.svg"))
-    parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--sessions", type=int, default=8)
+    parser.add_argument("--seconds", type=positive, default=20)
+    parser.add_argument("--sessions", type=positive, default=8)
     parser.add_argument("--per-second", type=float, default=0.0, help="words a second of the model; 0: all at once")
-    parser.add_argument("--words", type=int, default=WORDS, help="words in a reply")
+    parser.add_argument("--words", type=positive, default=WORDS, help="words in a reply")
     parser.add_argument("--all-threads", action="store_true", help="also sample threads that wait or run SQLite")
     parser.add_argument("--native", action="store_true", help="also show the frames of compiled extensions")
     options = parser.parse_args()
