@@ -7,6 +7,7 @@ it samples the thread that runs Python code: that is what limits one worker.
 import argparse
 import asyncio
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from bench import systems
 from bench.load_driver import Endpoint, drive
 from bench.model_server import WORDS
 from bench.peers.environments import installed
+from bench.processes import stop
 
 SAMPLES_PER_SECOND = 200
 ROUND_TURNS = 100
@@ -37,6 +39,8 @@ def main() -> None:
     parser.add_argument("--all-threads", action="store_true", help="also sample threads that wait or run SQLite")
     parser.add_argument("--native", action="store_true", help="also show the frames of compiled extensions")
     options = parser.parse_args()
+    # A terminated run ends its servers and removes its folder, as an interrupted one does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="profile-", dir=options.output.parent)).absolute()
     try:
@@ -59,9 +63,12 @@ async def _profile(folder: Path, options: argparse.Namespace) -> int:
         record += ["--native"] if options.native else []
         record += [] if options.all_threads else ["--gil"]
         process = await asyncio.create_subprocess_exec(profiler, *record)
-        turns = await asyncio.to_thread(_play, ours.endpoint, options.sessions, options.seconds)
-        if await process.wait():
-            raise RuntimeError("py-spy failed; its message is above")
+        try:
+            turns = await asyncio.to_thread(_play, ours.endpoint, options.sessions, options.seconds)
+            if await process.wait():
+                raise RuntimeError("py-spy failed; its message is above")
+        finally:
+            await stop(process)
         return turns
 
 

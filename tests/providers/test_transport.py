@@ -28,7 +28,7 @@ from tests.providers.messages import asking, user
 from tests.providers.raw_server import Answer, RawServer, chunked, raw_server, respond
 
 KEY = "sk-very-secret-key-0123456789"
-SOON = RequestTimeouts(connect_seconds=5.0, first_seconds=0.6, idle_seconds=0.2)
+SOON = RequestTimeouts(connect_seconds=5.0, first_seconds=0.6, idle_seconds=0.4)
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
@@ -188,7 +188,7 @@ BAD: dict[str, tuple[Answer, type[ProviderFailed], str]] = {
     "no HTTP": (b"SSH-2.0-OpenSSH_9\r\n\r\n", Unreachable, "connection"),
     "a stall before the response": (stall, Unreachable, "sent nothing for 0.6 s"),
     "a stall before the events": (stall_after_headers, Unreachable, "sent nothing for 0.6 s"),
-    "a stall between events": (stall_between_events, Unreachable, "sent nothing for 0.2 s"),
+    "a stall between events": (stall_between_events, Unreachable, "sent nothing for 0.4 s"),
     "comments for ever": (send_only_comments, Unreachable, "sent nothing for 0.6 s"),
     "a reset": (reset, Unreachable, "connection"),
     "a closed connection": (leave, Unreachable, "connection"),
