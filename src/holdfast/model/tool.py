@@ -75,6 +75,9 @@ class CallHost(Protocol):
     async def remember(self, request: FactRequest) -> Fact:
         """Save a fact for later sessions, once per call. Raises Invalid, NotFound or Conflict, with text for the model."""
 
+    async def check_fact(self, request: FactRequest) -> None:
+        """Raise Invalid or NotFound, with text for the model, if the fact would be refused whatever a person answers."""
+
     async def find_facts(self, query: str) -> list[Fact]:
         """The remembered facts that share words with the query, the best first. Raises Invalid if there is no memory here."""
 

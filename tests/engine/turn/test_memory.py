@@ -16,6 +16,7 @@ from holdfast.engine.turn.memory_call import MemorySettings
 from holdfast.instructions.memory import HEADING, load_memory
 from holdfast.model.entry import Entry
 from holdfast.model.event import (
+    ApprovalAsked,
     Event,
     FactRemembered,
     InstructionsLoaded,
@@ -317,6 +318,32 @@ async def test_what_cannot_be_saved_is_said_to_the_model(
 
     assert expected in result(await play_as(stage, session_id, "Remember", ANN))
     assert len(await facts(stage)) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            {"scope": "global"},
+            "only the owner of this installation can save facts with the scope global; use the scope user",
+        ),
+        ({"scope": "project"}, "there is no project here, so a fact cannot have the scope project; use the scope user"),
+        ({"replaces": "fact-9"}, "there is no fact-9 in this memory"),
+        ({"replaces": "the first"}, "there is no fact 'the first'"),
+        ({"fact": "x" * 1001}, "at most 1,000 are allowed"),
+    ],
+)
+async def test_nobody_is_asked_to_approve_a_fact_that_would_be_refused(
+    tmp_path: Path, arguments: dict[str, str], expected: str
+) -> None:
+    steps = (remembering(**{"fact": "x", **arguments}), ScriptStep(say="ok"))
+    stage = await stage_with_memory(tmp_path, *steps, project="")
+    session_id = (await stage.session(source="gateway", mode="ask")).id
+
+    events = await play_as(stage, session_id, "Remember", ANN)
+    assert not any(isinstance(event, ApprovalAsked) for event in events)
+    assert result(events).startswith("Not saved: ")
+    assert expected in result(events)
 
 
 async def test_a_correction_by_the_model_keeps_the_old_version(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from holdfast.engine.streaming.bus import LiveText
 from holdfast.engine.turn import approval
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.delegate_call import DelegationSettings, delegate
-from holdfast.engine.turn.memory_call import MemorySettings, find_facts, remember
+from holdfast.engine.turn.memory_call import MemorySettings, check_fact, find_facts, remember
 from holdfast.engine.turn.whole_reply import ask_for_reply
 from holdfast.model.approval import Proposal
 from holdfast.model.delegation import DelegationRecord, DelegationRequest, delegation_of
@@ -109,6 +109,9 @@ class SessionHost:
 
     async def remember(self, request: FactRequest) -> Fact:
         return await remember(self._active, self._call, self._settings.memory, request)
+
+    async def check_fact(self, request: FactRequest) -> None:
+        await check_fact(self._active, self._settings.memory, request)
 
     async def find_facts(self, query: str) -> list[Fact]:
         return await find_facts(self._active, self._settings.memory, query)

@@ -67,13 +67,8 @@ async def remember(
     known = await database.read(memory.get_by_call, active.id, turn_id, call.id)
     if known is not None:
         return known
-    await database.read(_check_scope, request, place)
-    new = NewFact(
-        place=place,
-        scope=request.scope,
-        text=request.text,
-        author=MODEL,
-        replaces=request.replaces,
+    new = msgspec.structs.replace(
+        await _checked(active, place, request),
         session_id=active.id,
         turn_id=turn_id,
         call_id=call.id,
@@ -93,13 +88,31 @@ async def remember(
     return saved[0]
 
 
-def _check_scope(tx: Transaction, request: FactRequest, place: MemoryPlace) -> None:
+async def check_fact(active: ActiveSession, settings: MemorySettings | None, request: FactRequest) -> None:
+    """Raise Invalid or NotFound, with text for the model, for a fact that would be refused even if a person approved it."""
+    assert active.turn.id is not None, "calls belong to a turn"
+    await _checked(active, await _place(active, active.turn.id, settings), request)
+
+
+async def _checked(active: ActiveSession, place: MemoryPlace, request: FactRequest) -> NewFact:
+    """The fact to save. Raises Invalid or NotFound."""
+    new = NewFact(place=place, scope=request.scope, text=request.text, author=MODEL, replaces=request.replaces)
+    await active.services.database.read(_check, new)
+    return new
+
+
+def _check(tx: Transaction, new: NewFact) -> None:
+    _check_scope(tx, new)
+    memory.check(tx, new)
+
+
+def _check_scope(tx: Transaction, new: NewFact) -> None:
     """Raise Invalid for a fact that everybody would be told: only the local user's sessions can ask for approval of it."""
-    if request.scope == "global" and place.owner != LOCAL_OWNER:
+    if new.scope == "global" and new.place.owner != LOCAL_OWNER:
         raise Invalid("only the owner of this installation can save facts with the scope global; use the scope user")
-    if request.replaces is None:
+    if new.replaces is None:
         return
-    before = memory.get(tx, request.replaces)
+    before = memory.get(tx, new.replaces)
     if before is not None and before.owner == EVERYBODY:
         raise Invalid(
             f"{before.id} has the scope global, which applies to every user, so only the owner of this installation can "

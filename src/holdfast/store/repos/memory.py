@@ -80,6 +80,12 @@ def add(tx: Transaction, new: NewFact, *, seq: int, at: int) -> Fact:
     return fact
 
 
+def check(tx: Transaction, new: NewFact) -> None:
+    """Raise what `add` raises for the text, the scope or the version to correct. Writes nothing."""
+    _where(new, None if new.replaces is None else _replaceable(tx, new, new.replaces))
+    clean_fact(new.text)
+
+
 def _same_correction(before: Fact, same: Fact | None) -> Fact:
     """The fact that has superseded this one, if it says the same as the correction. Raises Conflict."""
     if same is not None and same.number == before.replaced_by:
