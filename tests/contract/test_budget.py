@@ -254,6 +254,19 @@ async def test_promise_31_a_model_whose_price_nobody_knows_is_called_once_and_th
     assert await allowing.reserve(session.id, strange)
 
 
+async def test_an_interrupted_call_does_not_show_that_a_model_has_no_price(
+    database: Database, worker: str, session: Session, clock: FakeClock
+) -> None:
+    one = meter(database, worker, clock, SpendingLimits(session=NANO))
+    strange = ModelRequest(model="openai:strange", system="", messages=())
+    await one.end_unanswered(await one.reserve(session.id, strange), has_output=True)
+    cut = ModelSaid(turn_id="turn-1", parts=(Text("Hel"),), partial=True, called="openai:strange")
+    lease = await database.write(leases.take, session.id, worker)
+    await database.write(log.append, lease, [cut], at=1)
+
+    assert await one.reserve(session.id, strange)
+
+
 async def test_promise_31_a_model_that_reports_its_price_is_limited_by_it(
     database: Database, new_worker: NewWorker, new_session: NewSession, clock: FakeClock
 ) -> None:

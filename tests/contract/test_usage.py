@@ -92,6 +92,32 @@ async def test_calls_beside_the_conversation_count_and_a_recorded_summary_counts
     assert (found.calls, found.unpriced, found.tokens_in, found.cost) == (3, 0, 14, 10**9)
 
 
+async def test_an_interrupted_call_counts_for_the_model_that_was_asked(
+    database: Database, worker: str, session: Session
+) -> None:
+    begun = turn(1)[:2]
+    cut = ModelSaid(turn_id="turn-1", parts=(Text("Hel"),), partial=True, called="openai:a")
+    stopped = TurnEnded(turn_id="turn-1", outcome="interrupted", called="openai:a")
+    silent = [TurnStarted(turn_id="turn-2"), TurnEnded(turn_id="turn-2", outcome="failed", called="openai:b")]
+    refused = [TurnStarted(turn_id="turn-3"), TurnEnded(turn_id="turn-3", outcome="failed", code="budget_exceeded")]
+    old = ModelSaid(turn_id="turn-4", parts=(Text("Hel"),), partial=True)
+    await write(database, worker, session, [*begun, cut, stopped, *silent, *refused, old], 0)
+
+    await usage.catch_up(database)
+    assert await database.read(usage.list_of_session, session.id) == {
+        "openai:a": UsageSum(turns=1, calls=1, unpriced=1, interrupted=1),
+        "openai:b": UsageSum(turns=1),
+        "": UsageSum(turns=1, calls=1, unpriced=1),
+    }
+    assert await find_differences(database) == []
+    await database.write(usage.restart)
+    assert [(key.model, one.interrupted) for key, one in sorted((await sums(database)).items(), key=str)] == [
+        ("", 0),
+        ("openai:a", 1),
+        ("openai:b", 0),
+    ]
+
+
 async def test_a_long_session_of_one_message_is_summed_up_in_time_that_grows_with_its_length_only(
     database: Database, worker: str, session: Session
 ) -> None:

@@ -17,7 +17,16 @@ from holdfast.model.errors import (
     Unreachable,
 )
 from holdfast.model.message import Text
-from holdfast.model.provider import Delta, ModelReply, ModelRequest, Retrying, StreamRestarted, TextDelta
+from holdfast.model.provider import (
+    Delta,
+    ModelAsked,
+    ModelReply,
+    ModelRequest,
+    ReplyItem,
+    Retrying,
+    StreamRestarted,
+    TextDelta,
+)
 from holdfast.providers.retry import Candidate, RetryPolicy, ask_with_retries, retry_delay
 from tests.providers.messages import asking, user
 
@@ -50,9 +59,6 @@ class Playing:
         pass
 
 
-Item = Delta | ModelReply | StreamRestarted | Retrying
-
-
 class Sleeping:
     """Records the sleeps."""
 
@@ -63,7 +69,7 @@ class Sleeping:
         self.slept.append(seconds)
 
 
-def asked_on(providers: Sequence[Playing], sleep: Sleeping | None) -> AsyncGenerator[Item, None]:
+def asked_on(providers: Sequence[Playing], sleep: Sleeping | None) -> AsyncGenerator[ReplyItem, None]:
     candidates = [Candidate(provider, f"m{n}") for n, provider in enumerate(providers)]
     sleep = sleep or Sleeping()
     return ask_with_retries(
@@ -71,9 +77,9 @@ def asked_on(providers: Sequence[Playing], sleep: Sleeping | None) -> AsyncGener
     )
 
 
-async def stream(providers: Sequence[Playing], sleep: Sleeping | None = None) -> list[Item]:
-    """The items, without the notices of waits, and without the name of the model that replied."""
-    items = [item async for item in asked_on(providers, sleep) if not isinstance(item, Retrying)]
+async def stream(providers: Sequence[Playing], sleep: Sleeping | None = None) -> list[ReplyItem]:
+    """The items, without the notices of waits, and without the names of the models."""
+    items = [item async for item in asked_on(providers, sleep) if not isinstance(item, Retrying | ModelAsked)]
     return [msgspec.structs.replace(item, called="") if isinstance(item, ModelReply) else item for item in items]
 
 
@@ -105,6 +111,7 @@ async def test_each_wait_is_announced_with_its_reason_and_the_attempt_number() -
     seen = [item async for item in asked_on([provider], None)]
 
     assert seen == [
+        ModelAsked("fake:m0"),
         Retrying(reason="slow", seconds=4.0, attempt=2, attempts=3),
         Retrying(reason="away", seconds=2.0, attempt=3, attempts=3),
         msgspec.structs.replace(DONE, called="fake:m0"),
@@ -132,6 +139,16 @@ async def test_a_retry_after_over_the_limit_is_not_waited_for() -> None:
     assert sleep.slept == []
 
 
+async def test_every_model_is_named_once_before_it_is_asked() -> None:
+    chosen = Playing([Unreachable("away")], [TextDelta("I"), Unreachable("away")], [Unreachable("away")])
+    items = [item async for item in asked_on([chosen, Playing([DONE])], Sleeping())]
+
+    first, *_, second, reply = items
+    assert (first, second) == (ModelAsked("fake:m0"), ModelAsked("fake:m1"))
+    assert isinstance(reply, ModelReply)
+    assert sum(isinstance(item, ModelAsked) for item in items) == 2
+
+
 async def test_after_the_last_attempt_the_failure_is_raised_and_the_draft_stays() -> None:
     half = TextDelta("Do")
     provider = Playing([half, Unreachable("away 1")], [half, Unreachable("away 2")], [half, Unreachable("away 3")])
@@ -139,7 +156,7 @@ async def test_after_the_last_attempt_the_failure_is_raised_and_the_draft_stays(
 
     with pytest.raises(Unreachable, match="away 3"):
         async for item in asked_on([provider], None):
-            seen += [] if isinstance(item, Retrying) else [item]
+            seen += [] if isinstance(item, Retrying | ModelAsked) else [item]
 
     assert seen == [half, StreamRestarted("away 1"), half, StreamRestarted("away 2"), half]
 
@@ -192,7 +209,7 @@ async def test_closing_the_iterator_closes_the_current_request() -> None:
     provider = Playing([TextDelta("Do"), DONE])
 
     async with aclosing(asked_on([provider], None)) as asked:
-        assert await anext(asked) == TextDelta("Do")
+        assert [await anext(asked), await anext(asked)] == [ModelAsked("fake:m0"), TextDelta("Do")]
 
     assert provider.closed == 1
 

@@ -336,11 +336,11 @@ class Scheduler:
                 await restart_reply(active, describe(error))
             await asyncio.sleep(self._pause_after(count))
             return active
-        said = active.said
+        said, asked = active.said, active.asked
         active = await load_log(self._services, active.lease)
         if active.turn.id is None:
             raise error
-        active.last, active.said = self._last, said
+        active.last, active.said, active.asked = self._last, said, asked
         await active.end_turn(closing(active, "failed", describe(error), code_of(error)))
         tries.played.update(filter(None, [active.turn.id]))
         return active

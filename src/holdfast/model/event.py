@@ -191,6 +191,8 @@ class TurnEnded(_Fact, frozen=True):
     usage: Usage = Usage()
     awaiting: tuple[str, ...] = ()
     """Calls that the client must run; their results come with the next turn."""
+    called: str = ""
+    """The model that was asked last and did not finish its reply, as `provider:name`; empty if all replies are complete."""
 
 
 class ReplyRestarted(_Fact, frozen=True):

@@ -56,6 +56,12 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
     text: str
 
 
+class ModelAsked(msgspec.Struct, frozen=True):
+    """This model is asked from now on, as `provider:name`."""
+
+    model: str
+
+
 class StreamRestarted(msgspec.Struct, frozen=True):
     """The attempt failed and another one begins: discard the deltas received so far."""
 
@@ -86,7 +92,9 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
 
 Delta = TextDelta | ReasoningDelta
 
-AskModel = Callable[[ModelRequest], AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]]
+ReplyItem = Delta | ModelAsked | StreamRestarted | Retrying | ModelReply
+
+AskModel = Callable[[ModelRequest], AsyncIterator[ReplyItem]]
 """A model with its retries and fallbacks: it yields deltas, then one ModelReply, or raises a ProviderFailed."""
 
 

@@ -148,17 +148,20 @@ def may_call_tools(turn: Turn) -> bool:
     return turn.terms.max_tool_calls is None or turn.tool_calls < turn.terms.max_tool_calls
 
 
-def close(turn: Turn, *, outcome: TurnOutcome, reason: str, code: str = "", usage: Usage = NOTHING) -> list[Event]:
-    """The events that end the turn now: each open call gets exactly one result."""
+def close(
+    turn: Turn, *, outcome: TurnOutcome, reason: str, code: str = "", usage: Usage = NOTHING, called: str = ""
+) -> list[Event]:
+    """The events that end the turn now: each open call gets exactly one result. `called` is the model that did not reply."""
     if turn.id is None:
         return []
     results: list[Event] = [close_call(turn, call) for call in turn.open_calls]
-    return [*results, TurnEnded(turn_id=turn.id, outcome=outcome, reason=reason, code=code, usage=usage)]
+    ended = TurnEnded(turn_id=turn.id, outcome=outcome, reason=reason, code=code, usage=usage, called=called)
+    return [*results, ended]
 
 
-def half_said(turn_id: str, text: str) -> ModelSaid:
-    """The event for the text of a reply that was cut off."""
-    return ModelSaid(turn_id=turn_id, parts=(Text(text),), finish="cut", partial=True)
+def half_said(turn_id: str, text: str, called: str) -> ModelSaid:
+    """The event for the text of a reply of a model that was cut off."""
+    return ModelSaid(turn_id=turn_id, parts=(Text(text),), finish="cut", partial=True, called=called)
 
 
 def close_call(turn: Turn, call: ToolCall, known: str = "") -> ToolEnded:

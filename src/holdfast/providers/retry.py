@@ -7,6 +7,7 @@ once, so that the session is compacted.
 
 Output streamed before a failure is void. If any of it was passed on, `StreamRestarted` comes before the output of the
 next attempt, so that the consumer discards its draft. `Retrying` comes before each wait, so that the user can be told.
+`ModelAsked` comes before the first attempt of each model, so that a call that breaks off is attributed to it.
 When nothing is left to try, the failure of the configured model is raised, with a note about each fallback; the
 consumer keeps its draft.
 """
@@ -18,7 +19,7 @@ import msgspec
 
 from holdfast.model.errors import ContextTooLong, ProviderFailed, RateLimited
 from holdfast.model.price import Price, call_cost, is_plausible
-from holdfast.model.provider import Delta, ModelReply, ModelRequest, Provider, Retrying, StreamRestarted
+from holdfast.model.provider import ModelAsked, ModelReply, ModelRequest, Provider, ReplyItem, Retrying, StreamRestarted
 from holdfast.providers.well_formed import join_surrogates
 
 
@@ -80,7 +81,7 @@ async def ask_with_retries(
     sleep: Sleep,
     chance: Chance,
     policy: RetryPolicy = POLICY,
-) -> AsyncGenerator[Delta | ModelReply | StreamRestarted | Retrying, None]:
+) -> AsyncGenerator[ReplyItem, None]:
     """Stream the first complete reply of a candidate; the first is the configured model, the others are fallbacks.
 
     Raises ContextTooLong at once, and any other failure when nothing is left to try. Closing the iterator cancels the
@@ -92,6 +93,8 @@ async def ask_with_retries(
     while len(failures) < len(candidates):
         candidate = candidates[len(failures)]
         sent = msgspec.structs.replace(request, model=candidate.model)
+        if tried == 1:
+            yield ModelAsked(candidate.name)
         has_output = False
         try:
             async with aclosing(join_surrogates(candidate.provider.ask(sent))) as stream:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from holdfast.model.errors import Invalid
 from holdfast.model.price import FindPrice
-from holdfast.model.provider import Delta, ModelReply, ModelRequest, Provider, Retrying, StreamRestarted
+from holdfast.model.provider import ModelRequest, Provider, ReplyItem
 from holdfast.providers import registry
 from holdfast.providers.prices import shipped_price
 from holdfast.providers.retry import Candidate, ask_with_retries
@@ -41,17 +41,15 @@ class ModelRouter:
             self._providers[name] = provider
         return provider, model
 
-    def ask(self, request: ModelRequest) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
+    def ask(self, request: ModelRequest) -> AsyncIterator[ReplyItem]:
         """Call the request's model, written as `provider:name`, and its fallbacks."""
         return self._ask(request, *self._settings.fallback_models)
 
-    def ask_alone(self, request: ModelRequest) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
+    def ask_alone(self, request: ModelRequest) -> AsyncIterator[ReplyItem]:
         """As `ask`, without fallbacks."""
         return self._ask(request)
 
-    def _ask(
-        self, request: ModelRequest, *others: str
-    ) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
+    def _ask(self, request: ModelRequest, *others: str) -> AsyncIterator[ReplyItem]:
         candidates = [self.candidate(name) for name in dict.fromkeys((request.model, *others))]
         return ask_with_retries(candidates, request, sleep=asyncio.sleep, chance=random.random)
 

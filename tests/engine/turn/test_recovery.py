@@ -42,7 +42,7 @@ async def left_behind(stage: Stage, *events: object, source: str = "api", draft:
         lease = leases.take(tx, session.id, "worker-dead")  # type: ignore[arg-type]
         log.append(tx, lease, [*BEGUN, *events], at=1)  # type: ignore[arg-type]
         if draft:
-            log.save_draft(tx, lease, ReplyDraft(TURN, draft, 1))  # type: ignore[arg-type]
+            log.save_draft(tx, lease, ReplyDraft(TURN, draft, 1, called="test:asked"))  # type: ignore[arg-type]
         workers.mark_dead(tx, "worker-dead", "killed", at=2)  # type: ignore[arg-type]
 
     await stage.database.write(die)
@@ -70,6 +70,8 @@ async def test_an_interrupted_turn_can_be_rewound_and_retried(tmp_path: Path, st
     assert_well_formed(events)
     [cut_off] = [event for event in events if isinstance(event, ModelSaid) and event.partial]
     assert text_of(cut_off.parts) == "Half a wo", "the log keeps the rewound messages"
+    assert cut_off.called == "test:asked"
+    assert [event.called for event in events if isinstance(event, TurnEnded)] == ["test:asked", ""]
     assert [event.action for event in events if isinstance(event, Recovered)] == ["close"]
     assert [message.text for message in stage.requests[-1].messages] == [text_of(back.parts)]
 

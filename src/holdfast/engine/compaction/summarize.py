@@ -24,7 +24,7 @@ from holdfast.engine.context.truncate import shorten
 from holdfast.model.errors import BadReply, ContextTooLong, Invalid, NotFound, ProviderFailed, Unreachable
 from holdfast.model.event import Usage
 from holdfast.model.message import Message, Text, ToolCall, text_of
-from holdfast.model.provider import AskModel, Delta, ModelReply, ModelRequest, Retrying, StreamRestarted, TextDelta
+from holdfast.model.provider import AskModel, ModelReply, ModelRequest, ReplyItem, StreamRestarted, TextDelta
 from holdfast.model.turn import add_usage
 from holdfast.store.repos.summary_chunks import SummaryChunk
 
@@ -227,7 +227,7 @@ class _SummaryProgress:
         return accepted(answer, most, estimate_text(prompt))
 
 
-async def _read_reply(stream: AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply], most: int) -> ModelReply:
+async def _read_reply(stream: AsyncIterator[ReplyItem], most: int) -> ModelReply:
     """The whole reply; a reply that grows too long is abandoned."""
     length = 0
     async with aclosing(stream) as items:  # type: ignore[type-var] # every provider's stream is an async generator

@@ -19,7 +19,7 @@ from holdfast.engine.spending.decide import decide
 from holdfast.model.errors import BudgetExceeded, HoldfastError, PriceUnknown
 from holdfast.model.event import ModelCalled
 from holdfast.model.price import MILLION, FindPrice, Price, format_money, to_nano
-from holdfast.model.provider import AskModel, Delta, ModelReply, ModelRequest, Retrying, StreamRestarted
+from holdfast.model.provider import AskModel, ModelAsked, ModelReply, ModelRequest, ReplyItem
 from holdfast.model.times import moment
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log
@@ -199,7 +199,7 @@ class Meter:
 
         def metered(
             request: ModelRequest,
-        ) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
+        ) -> AsyncIterator[ReplyItem]:
             called = ModelCalled(purpose=purpose, turn_id=turn_id)
             return self._record(ask, request, session_id, called, has_goal=has_goal)
 
@@ -207,13 +207,13 @@ class Meter:
 
     async def _record(
         self, ask: AskModel, request: ModelRequest, session_id: str, called: ModelCalled, *, has_goal: bool
-    ) -> AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]:
+    ) -> AsyncIterator[ReplyItem]:
         reservation = await self.reserve(session_id, request, has_goal=has_goal)
         has_output, is_recorded = False, False
         try:
             async with aclosing(ask(request)) as items:  # type: ignore[type-var] # every provider's stream is an async generator
                 async for item in items:
-                    has_output = True
+                    has_output = has_output or not isinstance(item, ModelAsked)
                     if isinstance(item, ModelReply):
                         called = msgspec.structs.replace(
                             called, model=item.called or request.model, usage=item.usage, reservation=reservation

@@ -42,6 +42,8 @@ class ActiveSession(msgspec.Struct, eq=False):
     """The input queue when it was last read: at each commit, and when the store notifies of a change."""
     said: str = ""
     """The streamed text of the reply so far."""
+    asked: str = ""
+    """The model that the current call asks, as `provider:name`; empty between calls."""
     notice: str = ""
     """Why and when the provider is called again; empty if it is not."""
     stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -202,7 +204,7 @@ class ActiveSession(msgspec.Struct, eq=False):
             self.context.add(entry)
             self.turn = fold_turn(self.turn, entry.event)
             if isinstance(entry.event, ModelSaid):
-                self.said = self.kept = ""
+                self.said = self.kept = self.asked = ""
             self.publish(entry)
 
     def publish(self, item: StreamItem) -> None:
@@ -232,7 +234,7 @@ class ActiveSession(msgspec.Struct, eq=False):
         """Save the text of the reply so far, then publish what has become durable."""
         turn_id = self.turn.id
         assert turn_id is not None, "only a turn has a draft"
-        draft = log.ReplyDraft(turn_id, body, self.services.clock.now(), self.notice)
+        draft = log.ReplyDraft(turn_id, body, self.services.clock.now(), self.notice, self.asked)
         await self.services.database.write(log.save_draft, self.lease, draft)
         # Not if the reply has started again, or is committed by now.
         if turn_id == self.turn.id and len(body) > len(self.kept) and self.said.startswith(body):
@@ -367,6 +369,7 @@ class ActiveSession(msgspec.Struct, eq=False):
 
             self.session, added, more = await self.services.database.write(work)
             self.said, self.queued, self.released, self.at_work, self.is_alone = "", [], not more, False, False
+            self.asked = ""
             self.stop.clear()
             self._apply(added)
             return more

@@ -213,10 +213,17 @@ async def unless_stopped(active: ActiveSession, work: Coroutine[Any, Any, None])
 def closing(active: ActiveSession, outcome: TurnOutcome, reason: str, code: str = "") -> list[Event]:
     """The events that end a turn early: the text so far is kept, and every call gets exactly one result."""
     assert active.turn.id is not None
-    said: list[Event] = [half_said(active.turn.id, active.said)] if active.said else []
+    said: list[Event] = [half_said(active.turn.id, active.said, active.asked)] if active.said else []
     return [
         *said,
-        *close(active.turn, outcome=outcome, reason=reason, code=code, usage=spent(active.entries, active.turn.id)),
+        *close(
+            active.turn,
+            outcome=outcome,
+            reason=reason,
+            code=code,
+            usage=spent(active.entries, active.turn.id),
+            called=active.asked,
+        ),
     ]
 
 

@@ -25,10 +25,11 @@ from holdfast.model.event import (
 from holdfast.model.message import Part, ToolCall
 from holdfast.model.provider import (
     AskModel,
-    Delta,
+    ModelAsked,
     ModelReply,
     ModelRequest,
     ReasoningDelta,
+    ReplyItem,
     Retrying,
     StreamRestarted,
     TextDelta,
@@ -151,6 +152,7 @@ async def _reply(active: ActiveSession, settings: ModelCallSettings, request: Mo
     try:
         async with asyncio.timeout(settings.step_seconds):
             drafts = LateHelper(lambda: _save_drafts(active))
+            active.asked = request.model
             reply = await drafts.run_beside(_stream(active, settings.ask(request)), after=_draft_interval(active))
     except TimeoutError as e:
         raise Unreachable(f"the model did not finish its reply within {settings.step_seconds:.0f} s") from e
@@ -158,9 +160,7 @@ async def _reply(active: ActiveSession, settings: ModelCallSettings, request: Mo
     return reply
 
 
-async def _stream(
-    active: ActiveSession, stream: AsyncIterator[Delta | StreamRestarted | Retrying | ModelReply]
-) -> ModelReply:
+async def _stream(active: ActiveSession, stream: AsyncIterator[ReplyItem]) -> ModelReply:
     async with aclosing(stream) as items:  # type: ignore[type-var] # every provider's stream is an async generator
         async for item in items:
             match item:
@@ -169,6 +169,8 @@ async def _stream(
                     active.stream("text", item.text)
                 case ReasoningDelta():
                     active.stream("reasoning", item.text)
+                case ModelAsked():
+                    active.asked = item.model
                 case StreamRestarted():
                     await restart_reply(active, item.reason)
                 case Retrying():
@@ -211,7 +213,7 @@ def _draft_interval(active: ActiveSession) -> float:
 
 async def _give_up(active: ActiveSession, error: ProviderFailed) -> None:
     turn_id, reason = _turn_id(active), str(error)
-    events: list[Event] = [half_said(turn_id, active.said)] if active.said else []
+    events: list[Event] = [half_said(turn_id, active.said, active.asked)] if active.said else []
     refused = (
         None if active.said or not blames_input(error) else refused_input(await _whole_log(active), turn_id, error)
     )
@@ -222,7 +224,9 @@ async def _give_up(active: ActiveSession, error: ProviderFailed) -> None:
         events.append(refused.event)
         reason = f"{reason}. {SET_ASIDE}"
     usage = spent(active.entries, turn_id)
-    events.append(TurnEnded(turn_id=turn_id, outcome="failed", reason=reason, code=error.code, usage=usage))
+    events.append(
+        TurnEnded(turn_id=turn_id, outcome="failed", reason=reason, code=error.code, usage=usage, called=active.asked)
+    )
     await active.end_turn(events)
 
 

@@ -139,7 +139,9 @@ def plan(
         for event in events:
             turn = fold_turn(turn, event)
         reason = "the worker died during the turn, and no one resumed it"
-        events += close(turn, outcome="interrupted", reason=reason, usage=spent(entries, turn.id or ""))
+        events += close(
+            turn, outcome="interrupted", reason=reason, usage=spent(entries, turn.id or ""), called=_called(turn, draft)
+        )
     return events
 
 
@@ -155,7 +157,14 @@ def set_aside(
         Quarantined(reason=reason, turn_id=turn.id),
         *_streamed(turn, draft),
         *results,
-        *close(rest, outcome="failed", reason=reason, code=InQuarantine.code, usage=spent(entries, turn.id)),
+        *close(
+            rest,
+            outcome="failed",
+            reason=reason,
+            code=InQuarantine.code,
+            usage=spent(entries, turn.id),
+            called=_called(turn, draft),
+        ),
     ]
 
 
@@ -163,7 +172,12 @@ def _streamed(turn: Turn, draft: ReplyDraft | None) -> list[Event]:
     """The streamed text of a reply that was not committed."""
     if draft is None or draft.turn_id != turn.id or not draft.body:
         return []
-    return [half_said(draft.turn_id, draft.body)]
+    return [half_said(draft.turn_id, draft.body, draft.called)]
+
+
+def _called(turn: Turn, draft: ReplyDraft | None) -> str:
+    """The model that was asked when the worker died; empty if its draft was not saved yet."""
+    return draft.called if draft is not None and draft.turn_id == turn.id else ""
 
 
 def reason_of(turn: Turn, case: RecoveryCase, death: WorkerDeath) -> str:

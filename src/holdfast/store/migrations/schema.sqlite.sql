@@ -99,7 +99,7 @@ CREATE TABLE draft (
   turn_id TEXT NOT NULL,
   body TEXT NOT NULL,
   at INTEGER NOT NULL
-, notice TEXT NOT NULL DEFAULT '') STRICT, WITHOUT ROWID;
+, notice TEXT NOT NULL DEFAULT '', called TEXT NOT NULL DEFAULT '') STRICT, WITHOUT ROWID;
 
 CREATE TABLE idempotency (
   session_id TEXT NOT NULL REFERENCES session (id),
@@ -446,7 +446,7 @@ CREATE TABLE usage_day (
   cache_read INTEGER NOT NULL,
   cache_write INTEGER NOT NULL,
   reasoning INTEGER NOT NULL,
-  cost INTEGER NOT NULL,
+  cost INTEGER NOT NULL, interrupted INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (day, model, source, sender)
 ) STRICT, WITHOUT ROWID;
 
@@ -464,7 +464,7 @@ CREATE TABLE usage_pruned (
   cache_read INTEGER NOT NULL,
   cache_write INTEGER NOT NULL,
   reasoning INTEGER NOT NULL,
-  cost INTEGER NOT NULL,
+  cost INTEGER NOT NULL, interrupted INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (day, model, source, sender)
 ) STRICT, WITHOUT ROWID;
 
@@ -480,7 +480,7 @@ CREATE TABLE usage_session (
   cache_read INTEGER NOT NULL,
   cache_write INTEGER NOT NULL,
   reasoning INTEGER NOT NULL,
-  cost INTEGER NOT NULL,
+  cost INTEGER NOT NULL, interrupted INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (session_id, model)
 ) STRICT, WITHOUT ROWID;
 

@@ -66,6 +66,8 @@ class ReplyDraft(msgspec.Struct, frozen=True):
     at: int
     notice: str = ""
     """What the reply waits for, while the provider is retried."""
+    called: str = ""
+    """The model that is asked, as `provider:name`."""
 
 
 class PlacedEvent(msgspec.Struct, frozen=True):

@@ -205,7 +205,7 @@ def _left_open(tx: Transaction, session: Session) -> list[Event]:
     draft = log.get_draft(tx, session.id)
     log.delete_draft(tx, session.id)
     partial = (
-        [half_said(draft.turn_id, draft.body)]
+        [half_said(draft.turn_id, draft.body, draft.called)]
         if draft is not None and draft.turn_id == session.summary.open_turn and draft.body
         else []
     )

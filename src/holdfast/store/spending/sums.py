@@ -11,7 +11,7 @@ MAX_COUNT = 10**15
 """An imported log may claim any number: sums must fit into 63 bits."""
 NO_USAGE = Usage()
 NO_MODEL = ""
-"""The model of turns in which none was called."""
+"""The model of turns in which none was called, and of interrupted calls that earlier releases recorded."""
 
 
 class UsageKey(msgspec.Struct, frozen=True):
@@ -36,6 +36,8 @@ class UsageSum(msgspec.Struct, frozen=True):
     cache_write: int = 0
     reasoning: int = 0
     cost: int = 0
+    interrupted: int = 0
+    """How many of the `unpriced` calls were interrupted, so that their cost is unknown whatever the model's price."""
 
     def __add__(self, other: "UsageSum") -> "UsageSum":
         mine, theirs = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
@@ -72,6 +74,8 @@ def _is_played(said: ModelSaid) -> bool:
 def usage_of(event: Event) -> UsageSum:
     """What the event adds to the sums."""
     match event:
+        case ModelSaid() if event.partial and event.called:  # earlier releases did not record the model of such a reply
+            return msgspec.structs.replace(_sum(event.usage, 1), interrupted=int(event.usage.cost is None))
         case ModelSaid() | ModelCalled():
             return _sum(event.usage, 1)
         case Compacted():

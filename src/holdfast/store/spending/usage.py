@@ -89,7 +89,7 @@ class UsageBatch:
         return self._senders[session_id][1]
 
     def _model(self, session_id: str, seq: int, event: Event) -> str | None:
-        """The model that the event counts for, None if it does not count; a turn counts for that of its last reply."""
+        """The model that the event counts for, or None. A turn counts for that of its last reply, or that did not reply."""
         if not isinstance(event, TurnEnded):
             model = called_model(event)
             if isinstance(event, ModelSaid):
@@ -100,7 +100,9 @@ class UsageBatch:
         row = self._tx.one("usage.find_reply", of=session_id, before=seq)
         reply = None if row is None else decode("model_said", cast("str", row[0]))
         is_of_turn = isinstance(reply, ModelSaid) and reply.turn_id == event.turn_id
-        return called_model(reply) if is_of_turn and reply is not None else NO_MODEL
+        if is_of_turn and reply is not None:
+            return called_model(reply)
+        return event.called[:MAX_NAME] or NO_MODEL
 
 
 def merge(sums: Sums, more: Sums) -> None:

@@ -73,16 +73,17 @@ SELECT session_id, seq, kind, at, body FROM event WHERE position = :position;
 
 -- name: put_draft
 -- Saves the newest text of a streaming reply if the lease is valid.
-INSERT INTO draft (session_id, turn_id, body, at, notice)
-SELECT id, :turn_id, :body, :at, :notice FROM session
+INSERT INTO draft (session_id, turn_id, body, at, notice, called)
+SELECT id, :turn_id, :body, :at, :notice, :called FROM session
 WHERE id = :session AND lease_token = :token AND lease_worker = :worker
 ON CONFLICT (session_id) DO UPDATE
-SET turn_id = excluded.turn_id, body = excluded.body, at = excluded.at, notice = excluded.notice
+SET turn_id = excluded.turn_id, body = excluded.body, at = excluded.at, notice = excluded.notice,
+  called = excluded.called
 RETURNING session_id;
 
 -- name: get_draft
 -- The saved text of a reply that is not committed yet.
-SELECT turn_id, body, at, notice FROM draft WHERE session_id = :session;
+SELECT turn_id, body, at, notice, called FROM draft WHERE session_id = :session;
 
 -- name: delete_draft
 -- Deletes the draft; its text is now in the log.

@@ -42,74 +42,77 @@ SELECT source FROM session WHERE id = :of;
 
 -- name: add_to_day
 -- Adds to the sum of a day.
-INSERT INTO usage_day (day, model, source, sender, turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost)
-VALUES (:day, :model, :source, :sender, :turns, :calls, :unpriced, :tokens_in, :tokens_out, :cache_read, :cache_write, :reasoning, :cost)
+INSERT INTO usage_day (day, model, source, sender, turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost, interrupted)
+VALUES (:day, :model, :source, :sender, :turns, :calls, :unpriced, :tokens_in, :tokens_out, :cache_read, :cache_write, :reasoning, :cost, :interrupted)
 ON CONFLICT (day, model, source, sender) DO UPDATE SET
   turns = usage_day.turns + excluded.turns, calls = usage_day.calls + excluded.calls,
   unpriced = usage_day.unpriced + excluded.unpriced,
   tokens_in = usage_day.tokens_in + excluded.tokens_in, tokens_out = usage_day.tokens_out + excluded.tokens_out,
   cache_read = usage_day.cache_read + excluded.cache_read, cache_write = usage_day.cache_write + excluded.cache_write,
-  reasoning = usage_day.reasoning + excluded.reasoning, cost = usage_day.cost + excluded.cost;
+  reasoning = usage_day.reasoning + excluded.reasoning, cost = usage_day.cost + excluded.cost,
+  interrupted = usage_day.interrupted + excluded.interrupted;
 
 -- name: add_to_pruned
 -- Adds to what deleted sessions have used.
-INSERT INTO usage_pruned (day, model, source, sender, turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost)
-VALUES (:day, :model, :source, :sender, :turns, :calls, :unpriced, :tokens_in, :tokens_out, :cache_read, :cache_write, :reasoning, :cost)
+INSERT INTO usage_pruned (day, model, source, sender, turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost, interrupted)
+VALUES (:day, :model, :source, :sender, :turns, :calls, :unpriced, :tokens_in, :tokens_out, :cache_read, :cache_write, :reasoning, :cost, :interrupted)
 ON CONFLICT (day, model, source, sender) DO UPDATE SET
   turns = usage_pruned.turns + excluded.turns, calls = usage_pruned.calls + excluded.calls,
   unpriced = usage_pruned.unpriced + excluded.unpriced,
   tokens_in = usage_pruned.tokens_in + excluded.tokens_in, tokens_out = usage_pruned.tokens_out + excluded.tokens_out,
   cache_read = usage_pruned.cache_read + excluded.cache_read, cache_write = usage_pruned.cache_write + excluded.cache_write,
-  reasoning = usage_pruned.reasoning + excluded.reasoning, cost = usage_pruned.cost + excluded.cost;
+  reasoning = usage_pruned.reasoning + excluded.reasoning, cost = usage_pruned.cost + excluded.cost,
+  interrupted = usage_pruned.interrupted + excluded.interrupted;
 
 -- name: add_to_session
 -- Adds to the sum of a session.
-INSERT INTO usage_session (session_id, model, turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost)
-VALUES (:of, :model, :turns, :calls, :unpriced, :tokens_in, :tokens_out, :cache_read, :cache_write, :reasoning, :cost)
+INSERT INTO usage_session (session_id, model, turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost, interrupted)
+VALUES (:of, :model, :turns, :calls, :unpriced, :tokens_in, :tokens_out, :cache_read, :cache_write, :reasoning, :cost, :interrupted)
 ON CONFLICT (session_id, model) DO UPDATE SET
   turns = usage_session.turns + excluded.turns, calls = usage_session.calls + excluded.calls,
   unpriced = usage_session.unpriced + excluded.unpriced,
   tokens_in = usage_session.tokens_in + excluded.tokens_in, tokens_out = usage_session.tokens_out + excluded.tokens_out,
   cache_read = usage_session.cache_read + excluded.cache_read, cache_write = usage_session.cache_write + excluded.cache_write,
-  reasoning = usage_session.reasoning + excluded.reasoning, cost = usage_session.cost + excluded.cost;
+  reasoning = usage_session.reasoning + excluded.reasoning, cost = usage_session.cost + excluded.cost,
+  interrupted = usage_session.interrupted + excluded.interrupted;
 
 -- name: list_days
 -- The sums of a range of days.
-SELECT day, model, source, sender, turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost
+SELECT day, model, source, sender, turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost, interrupted
 FROM usage_day WHERE day >= :first AND day <= :last
 ORDER BY day, model, source, sender;
 
 -- name: list_by_day
 -- The sums of a range of days, by day.
-SELECT day, '', '', '', CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT)
+SELECT day, '', '', '', CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT), CAST(sum(interrupted) AS BIGINT)
 FROM usage_day WHERE day >= :first AND day <= :last
 GROUP BY day ORDER BY day;
 
 -- name: list_by_model
 -- The sums of a range of days, by model.
-SELECT '', model, '', '', CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT)
+SELECT '', model, '', '', CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT), CAST(sum(interrupted) AS BIGINT)
 FROM usage_day WHERE day >= :first AND day <= :last
 GROUP BY model ORDER BY model;
 
 -- name: list_by_source
 -- The sums of a range of days, by source.
-SELECT '', '', source, '', CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT)
+SELECT '', '', source, '', CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT), CAST(sum(interrupted) AS BIGINT)
 FROM usage_day WHERE day >= :first AND day <= :last
 GROUP BY source ORDER BY source;
 
 -- name: list_by_sender
 -- The sums of a range of days, by user.
-SELECT '', '', '', sender, CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT)
+SELECT '', '', '', sender, CAST(sum(turns) AS BIGINT), CAST(sum(calls) AS BIGINT), CAST(sum(unpriced) AS BIGINT), CAST(sum(tokens_in) AS BIGINT), CAST(sum(tokens_out) AS BIGINT), CAST(sum(cache_read) AS BIGINT), CAST(sum(cache_write) AS BIGINT), CAST(sum(reasoning) AS BIGINT), CAST(sum(cost) AS BIGINT), CAST(sum(interrupted) AS BIGINT)
 FROM usage_day WHERE day >= :first AND day <= :last
 GROUP BY sender ORDER BY sender;
 
 -- name: list_pruned
-SELECT day, model, source, sender, turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost
+SELECT day, model, source, sender, turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost, interrupted
 FROM usage_pruned ORDER BY day, model, source, sender;
 
 -- name: list_of_session
 -- The sums of one session, by model.
-SELECT '', model, '', '', turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost
+SELECT '', model, '', '', turns, calls, unpriced, tokens_in, tokens_out, cache_read, cache_write, reasoning, cost, interrupted
 FROM usage_session WHERE session_id = :of ORDER BY model;
 
 -- name: sum_of_sub_agents
@@ -119,12 +122,12 @@ WITH RECURSIVE tree (id) AS (
   UNION
   SELECT delegation.child_id FROM delegation JOIN tree ON delegation.parent_id = tree.id
 )
-SELECT '', '', '', '', CAST(coalesce(sum(turns), 0) AS BIGINT), CAST(coalesce(sum(calls), 0) AS BIGINT), CAST(coalesce(sum(unpriced), 0) AS BIGINT), CAST(coalesce(sum(tokens_in), 0) AS BIGINT), CAST(coalesce(sum(tokens_out), 0) AS BIGINT), CAST(coalesce(sum(cache_read), 0) AS BIGINT), CAST(coalesce(sum(cache_write), 0) AS BIGINT), CAST(coalesce(sum(reasoning), 0) AS BIGINT), CAST(coalesce(sum(cost), 0) AS BIGINT)
+SELECT '', '', '', '', CAST(coalesce(sum(turns), 0) AS BIGINT), CAST(coalesce(sum(calls), 0) AS BIGINT), CAST(coalesce(sum(unpriced), 0) AS BIGINT), CAST(coalesce(sum(tokens_in), 0) AS BIGINT), CAST(coalesce(sum(tokens_out), 0) AS BIGINT), CAST(coalesce(sum(cache_read), 0) AS BIGINT), CAST(coalesce(sum(cache_write), 0) AS BIGINT), CAST(coalesce(sum(reasoning), 0) AS BIGINT), CAST(coalesce(sum(cost), 0) AS BIGINT), CAST(coalesce(sum(interrupted), 0) AS BIGINT)
 FROM usage_session WHERE session_id IN (SELECT id FROM tree);
 
 -- name: get_price_record
--- Calls of a model since a day: how many had a known cost, how many not, the cost of the former and all their tokens.
-SELECT CAST(coalesce(sum(calls - unpriced), 0) AS BIGINT), CAST(coalesce(sum(unpriced), 0) AS BIGINT),
+-- Calls of a model since a day: how many had a known cost, how many had none although they were complete, and the cost of the former.
+SELECT CAST(coalesce(sum(calls - unpriced), 0) AS BIGINT), CAST(coalesce(sum(unpriced - interrupted), 0) AS BIGINT),
   CAST(coalesce(sum(cost), 0) AS BIGINT)
 FROM usage_day WHERE day >= :first AND model = :model;
 
