@@ -51,6 +51,49 @@ async def test_an_edit_keeps_the_unsaved_text_and_appears_in_the_editor(home: Pa
     assert editor.written == [(str(path), "saved\nunsaved\n"), (str(path), "saved\nchanged\n")]
 
 
+@pytest.mark.parametrize(
+    ("before", "old"),
+    [
+        (None, None),
+        ("", ""),
+        ("saved\n", "saved\n"),
+        ("x" * 100_001, "unknown"),
+        ("\N{LATIN SMALL LETTER E WITH ACUTE}\n".encode("latin-1"), "unknown"),
+    ],
+    ids=["new", "empty", "text", "too-long", "binary"],
+)
+async def test_a_file_that_is_replaced_is_shown_with_its_old_text(
+    home: Path, folder: Path, before: str | bytes | None, old: str | None
+) -> None:
+    path = folder / "a.txt"
+    if before is not None:
+        path.write_bytes(before if isinstance(before, bytes) else before.encode())
+    async with editing(home) as editor:
+        session = await editor.new(folder)
+        await editor.say(session, use("write_file", path="a.txt", content="new\n"))
+        live = editor.shown(session)
+        await editor.load(folder, session)
+        loaded = editor.shown(session)[len(live) :]
+
+    shown = [
+        [part for part in one["content"] if part["type"] == "diff"] for one in (*live, *loaded) if "rawOutput" in one
+    ]
+    diff = {"type": "diff", "path": str(path), "newText": "new\n"} | ({} if old is None else {"oldText": old})
+    assert shown == [[] if old == "unknown" else [diff]] * 2
+    assert path.read_text() == "new\n"
+
+
+async def test_the_old_text_of_a_replaced_file_is_that_of_the_editor(home: Path, folder: Path) -> None:
+    path = folder / "a.txt"
+    path.write_text("saved\n")
+    async with editing(home, fs=True, buffers={str(path): "unsaved\n"}) as editor:
+        session = await editor.new(folder)
+        await editor.say(session, use("write_file", path="a.txt", content="new\n"))
+        [ended] = [update for update in editor.shown(session) if "rawOutput" in update]
+
+    assert ended["content"][0]["oldText"] == "unsaved\n"
+
+
 async def test_an_approved_edit_keeps_the_unsaved_text(home: Path, folder: Path) -> None:
     path = folder / "a.txt"
     path.write_text("saved\n")

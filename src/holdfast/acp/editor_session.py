@@ -16,6 +16,7 @@ from acp.schema import AvailableCommandsUpdate, ConfigOptionUpdate, StopReason
 from pydantic import ValidationError
 
 from holdfast.acp import commands, config_options, permissions
+from holdfast.acp.old_texts import OldTexts
 from holdfast.acp.permissions import PermissionQuestion
 from holdfast.acp.services import EditorServices
 from holdfast.acp.updates import UpdateRenderer, show_plan
@@ -60,6 +61,7 @@ class EditorSession:
         self._client = client
         self._name = name
         self._renderer = UpdateRenderer(workdir)
+        self._old_texts = OldTexts(engine.services.database, session_id)
         self._admission = asyncio.Lock()
         """Held while a prompt is admitted: its first event is shown only when it is known to be ours."""
         self._turns: dict[str, asyncio.Future[EndOfTurn | None]] = {}
@@ -90,8 +92,7 @@ class EditorSession:
             self._renderer.window = self._services.window(session.summary.model)
             if replay:
                 for entry in standing(entries):
-                    for update in self._renderer.entry(entry):
-                        await self.send(update)
+                    await self._send_updates(entry)
             elif plan := await self._engine.services.database.read(plans.current, self.session_id):
                 await self.send(show_plan(plan))
             for entry in entries:
@@ -162,11 +163,16 @@ class EditorSession:
                 self._break_turns(item)
             case Entry():
                 is_ours = isinstance(item.event, UserSaid) and self._is_ours(item.event)
-                for update in self._renderer.entry(item, echo=not is_ours):
-                    await self.send(update)
+                await self._send_updates(item, echo=not is_ours)
                 if isinstance(item.event, ModelChanged):
                     await self._show_model(item.event.model)
                 self._note(item)
+
+    async def _send_updates(self, entry: Entry, *, echo: bool = True) -> None:
+        started = self._renderer.find_replacing(entry)
+        old = None if started is None else await self._old_texts.find(started)
+        for update in self._renderer.entry(entry, echo=echo, old=old):
+            await self.send(update)
 
     async def _show_model(self, model: str) -> None:
         """Show the model in the editor's menu, whoever changed it."""

@@ -9,6 +9,7 @@ from acp import helpers
 from acp.schema import FileEditToolCallContent, ToolCallLocation, ToolCallProgress, ToolCallStart, ToolKind
 
 from holdfast.acp.content import to_blocks
+from holdfast.acp.old_texts import OldText
 from holdfast.model.errors import Invalid
 from holdfast.model.event import ToolEnded
 from holdfast.model.message import ToolCall, text_of
@@ -41,7 +42,7 @@ def call_id(turn_id: str, call: str) -> str:
 def start(turn_id: str, call: ToolCall, workdir: Path) -> ToolCallStart:
     """The call as the model asked for it."""
     arguments = parse_arguments(call.arguments)
-    changed = _diff(call.name, arguments, workdir)
+    changed = _edit(call.name, arguments, workdir)
     return helpers.start_tool_call(
         call_id(turn_id, call.id),
         _title(call.name, arguments),
@@ -63,11 +64,15 @@ def output(turn_id: str, call: str, text: str) -> ToolCallProgress:
     return helpers.update_tool_call(call_id(turn_id, call), status="in_progress", content=[shown])
 
 
-def end(event: ToolEnded, call: ToolCall | None, workdir: Path) -> ToolCallProgress:
-    """The result: the diff of a change that was made, and the output. A call whose outcome is unknown has failed."""
+def end(event: ToolEnded, call: ToolCall | None, workdir: Path, old: OldText | None) -> ToolCallProgress:
+    """The result: the diff of a change that was made, and the output. A call whose outcome is unknown has failed.
+
+    `old` is the text of the file that the call has replaced; without it, the output alone tells what has changed.
+    """
     content: list[Any] = [helpers.tool_content(block) for block in to_blocks(event.parts)]
     if call is not None and event.outcome == "ok":
-        changed = _diff(call.name, parse_arguments(call.arguments), workdir)
+        arguments = parse_arguments(call.arguments)
+        changed = _edit(call.name, arguments, workdir) or _replacement(call.name, arguments, workdir, old)
         content = [changed, *content] if changed else content
     return helpers.update_tool_call(
         call_id(event.turn_id, event.call_id),
@@ -111,13 +116,17 @@ def _path(arguments: dict[str, Any], workdir: Path) -> str | None:
         return None
 
 
-def _diff(name: str, arguments: dict[str, Any], workdir: Path) -> FileEditToolCallContent | None:
-    path = _path(arguments, workdir)
-    old, new, content = arguments.get("old"), arguments.get("new"), arguments.get("content")
-    if path is None:
+def _edit(name: str, arguments: dict[str, Any], workdir: Path) -> FileEditToolCallContent | None:
+    path, old, new = _path(arguments, workdir), arguments.get("old"), arguments.get("new")
+    if name != "edit_file" or path is None or not isinstance(old, str) or not isinstance(new, str):
         return None
-    if name == "edit_file" and isinstance(old, str) and isinstance(new, str):
-        return helpers.tool_diff_content(path, new, old)
-    if name == "write_file" and isinstance(content, str):
-        return helpers.tool_diff_content(path, content)
-    return None
+    return helpers.tool_diff_content(path, new, old)
+
+
+def _replacement(
+    name: str, arguments: dict[str, Any], workdir: Path, old: OldText | None
+) -> FileEditToolCallContent | None:
+    path, content = _path(arguments, workdir), arguments.get("content")
+    if name != "write_file" or path is None or not isinstance(content, str) or old is None:
+        return None
+    return helpers.tool_diff_content(path, content, old.text)

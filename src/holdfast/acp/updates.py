@@ -13,6 +13,7 @@ from acp import helpers
 from acp.schema import SessionInfoUpdate, UsageUpdate
 
 from holdfast.acp import content, tool_calls
+from holdfast.acp.old_texts import OldText
 from holdfast.engine.goals.notice import event_notice
 from holdfast.engine.streaming.bus import LiveText
 from holdfast.engine.turn.refused_input import REFUSED_NOTICE
@@ -52,6 +53,8 @@ class UpdateRenderer:
         self._streamed = ""
         self._has_thoughts = False
         self._calls: dict[str, ToolCall] = {}
+        self._started: dict[str, int] = {}
+        """The events that started the calls that run."""
 
     def live(self, item: LiveText) -> Iterator[Update]:
         """The updates for streamed text. Text that is not durable yet is not shown."""
@@ -68,8 +71,20 @@ class UpdateRenderer:
         elif item.kind == "restarted":
             self._streamed = ""
 
-    def entry(self, entry: Entry, *, echo: bool = True) -> Iterator[Update]:
-        """The updates for an event. Without `echo`, the user's message is not sent back."""
+    def find_replacing(self, entry: Entry) -> int | None:
+        """The event that started the call whose end this is, if the call has replaced a file."""
+        event = entry.event
+        if not isinstance(event, ToolEnded) or event.outcome != "ok":
+            return None
+        key = tool_calls.call_id(event.turn_id, event.call_id)
+        call = self._calls.get(key)
+        return self._started.get(key) if call is not None and call.name == "write_file" else None
+
+    def entry(self, entry: Entry, *, echo: bool = True, old: OldText | None = None) -> Iterator[Update]:
+        """The updates for an event. Without `echo`, the user's message is not sent back.
+
+        `old` is the text of the file that the call which ends here has replaced.
+        """
         event = entry.event
         match event:
             case UserSaid() if echo:
@@ -81,10 +96,12 @@ class UpdateRenderer:
                 yield helpers.update_agent_message_text(RESTARTED)
                 self._streamed = ""
             case ToolStarted():
+                self._started[tool_calls.call_id(event.turn_id, event.call_id)] = entry.seq
                 yield tool_calls.progress(event.turn_id, event.call_id)
             case ToolEnded():
-                call = self._calls.pop(tool_calls.call_id(event.turn_id, event.call_id), None)
-                yield tool_calls.end(event, call, self._workdir)
+                key = tool_calls.call_id(event.turn_id, event.call_id)
+                self._started.pop(key, None)
+                yield tool_calls.end(event, self._calls.pop(key, None), self._workdir, old)
             case ModeChanged():
                 yield helpers.update_current_mode(event.mode)
             case PlanChanged():
