@@ -2,7 +2,11 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 
 from holdfast.adapters import framework_session as session_module
+from holdfast.adapters import langgraph
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.items import ADAPTER
 from holdfast.adapters.shared_store import close_stores, shared_store
@@ -112,6 +117,64 @@ def test_an_element_that_was_changed_in_place_is_stored_again(url: str) -> None:
         "after",
         "before",
     ]
+
+
+@contextmanager
+def counted_calls() -> Iterator[Counter[str]]:
+    """The calls of functions of the checkpointer, by name, in the threads that start from now on and in this one."""
+    counts: Counter[str] = Counter()
+
+    def count(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_globals["__name__"].startswith(langgraph.__name__):
+            counts[frame.f_code.co_name] += 1
+
+    threading.setprofile(count)
+    sys.setprofile(count)
+    try:
+        yield counts
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def test_the_newest_checkpoints_cost_the_same_in_a_long_thread(url: str) -> None:
+    costs: list[Counter[str]] = []
+    with counted_calls() as calls:
+        saver = HoldfastSaver(url)
+        for step in range(1, 121):
+            stored = put(saver, {"n": step}, step)
+            if step in (20, 120):
+                calls.clear()
+                [newest] = saver.list(CONFIG, limit=1)
+                [earlier] = saver.list({"configurable": {"thread_id": NAME}}, before=newest.config, limit=1)
+                [again] = saver.list(stored)
+                latest = saver.get_tuple(CONFIG)
+                costs.append(calls.copy())
+        close_stores()
+
+    assert newest == again == latest
+    assert (newest.metadata, earlier.metadata) == ({"step": 120}, {"step": 119})
+    assert costs[0]["load"] == 4, "the calls are counted"
+    assert costs[0] == costs[1]
+
+
+def test_checkpoints_of_all_namespaces_are_listed_newest_first_without_removed_ones(url: str) -> None:
+    saver = HoldfastSaver(url)
+    inner: Any = {"configurable": {"thread_id": NAME, "checkpoint_ns": "inner"}}
+    stored = [put(saver, {"n": step}, step, inner if step % 3 == 0 else CONFIG) for step in range(1, 8)]
+
+    def steps(*given: Any, **options: Any) -> list[int]:
+        return [one.metadata["step"] for one in saver.list(*given, **options)]
+
+    every: Any = {"configurable": {"thread_id": NAME}}
+    assert (steps(every), steps(inner), steps(None, limit=2)) == ([7, 6, 5, 4, 3, 2, 1], [6, 3], [7, 6])
+    assert steps(every, before=stored[4]) == [4, 3, 2, 1]
+    assert steps(every, filter={"step": 3}, limit=1) == [3]
+    assert steps(
+        {"configurable": {**every["configurable"], "checkpoint_id": stored[2]["configurable"]["checkpoint_id"]}}
+    ) == [3]
+    saver.prune([NAME])
+    assert (steps(every), steps(inner)) == ([7, 6], [6])
 
 
 def test_a_thread_begins_anew_after_its_deletion(url: str) -> None:

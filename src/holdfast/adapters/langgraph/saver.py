@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
 from langgraph.checkpoint.base import (
@@ -193,20 +194,17 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         wanted, limit_id = (get_checkpoint_id(one) if one else None for one in (config, before))
         with self._threads.get(name).state() as state:
             state.catch_up(tx, session)
-            found = [(one, state.ordered_writes(one)) for one in state.newest_first(ns)]
+            every = state.find(ns, wanted) if wanted else state.newest_first(ns, limit_id or None)
+            fitting = (one for one in every if self._fits(one, filter) and (not limit_id or one.id < limit_id))
+            found = [(one, state.ordered_writes(one)) for one in islice(fitting, limit)]
             loader = ValueLoader(tx, session.id, state.verified, self.serde)
-        tuples = []
-        for one, writes in found:
-            if (wanted and one.id != wanted) or (limit_id and one.id >= limit_id):
-                continue
-            metadata = self.serde.loads_typed(unpack(one.metadata))
-            if filter and any(metadata.get(key) != value for key, value in filter.items()):
-                continue
-            tuples.append(self._tuple(name, one, writes, loader))
-            if limit is not None and len(tuples) >= limit:
-                break
+        tuples = [self._tuple(name, one, writes, loader) for one, writes in found]
         self._note_verified(name, loader)
         return tuples
+
+    def _fits(self, found: StoredCheckpoint, filter: Any) -> bool:
+        metadata = self.serde.loads_typed(unpack(found.metadata)) if filter else {}
+        return all(metadata.get(key) == value for key, value in (filter or {}).items())
 
     def _tuple(
         self, name: str, found: StoredCheckpoint, writes: Sequence[StoredWrite], loader: ValueLoader
@@ -241,7 +239,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def _pruned(self, strategy: str) -> Callable[[ThreadState], Checkpoints]:
         if strategy == "delete":
-            return ThreadState.newest_first
+            return _all
         if strategy != "keep_latest":
             raise Invalid(f"unknown strategy {strategy!r}; use 'keep_latest' or 'delete'")
         return partial(_older, self.serde)
@@ -275,6 +273,10 @@ class SaverScope(AbstractContextManager[HoldfastSaver], AbstractAsyncContextMana
         self._saver.release()
 
 
+def _all(state: ThreadState) -> Checkpoints:
+    return list(state.newest_first())
+
+
 def _of_runs(serde: Any, runs: frozenset[str], state: ThreadState) -> Checkpoints:
     return [one for one in state.newest_first() if serde.loads_typed(unpack(one.metadata)).get("run_id") in runs]
 
@@ -283,7 +285,7 @@ def _older(serde: Any, state: ThreadState) -> Checkpoints:
     """All but the newest of each namespace, and its ancestors up to the last stored value of each delta channel."""
     kept: set[tuple[str, str]] = set()
     for ns in {one.ns for one in state.checkpoints.values()}:
-        one: StoredCheckpoint | None = state.newest_first(ns)[0]
+        one = state.get_newest(ns)
         assert one is not None
         counters = serde.loads_typed(unpack(one.metadata)).get("counters_since_delta_snapshot") or {}
         missed = {channel for channel in counters if channel not in one.values}

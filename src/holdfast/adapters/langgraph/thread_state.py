@@ -1,6 +1,8 @@
 """What follows from the items of a LangGraph thread: its checkpoints, their writes, and where each value is stored."""
 
-from collections.abc import Mapping, Sequence
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -87,6 +89,8 @@ class ThreadState(LogFold):
     def __init__(self) -> None:
         super().__init__()
         self.checkpoints: dict[tuple[str, str], StoredCheckpoint] = {}
+        self._ids: dict[str, list[str]] = {}
+        """The ids of the checkpoints of each namespace, in order."""
         self.writes: dict[tuple[str, str], dict[tuple[str, int], StoredWrite]] = {}
         self.refs: dict[bytes, int] = {}
         """The reference of each value by its content hash."""
@@ -99,7 +103,15 @@ class ThreadState(LogFold):
         self._trees: dict[int, tuple[int, list[int]]] = {}
 
     def clear(self) -> None:
-        for found in (self.checkpoints, self.writes, self.refs, self.versions, self.newest_lists, self.lists):
+        for found in (
+            self.checkpoints,
+            self._ids,
+            self.writes,
+            self.refs,
+            self.versions,
+            self.newest_lists,
+            self.lists,
+        ):
             found.clear()
         self._trees.clear()
 
@@ -115,8 +127,7 @@ class ThreadState(LogFold):
                 self._add_writes(seq, msgspec.convert(fact, StoredTaskWrites))
             case "removed", [fact]:
                 for place in msgspec.convert(fact, RemovedCheckpoints).removed:
-                    self.checkpoints.pop(place, None)
-                    self.writes.pop(place, None)
+                    self._remove(*place)
             case "list", [depth, seqs]:
                 self._trees[seq] = depth, seqs
             case "checkpoint", [fact]:
@@ -137,12 +148,23 @@ class ThreadState(LogFold):
             elif isinstance(fact, StoredTaskWrites):
                 self._add_writes(seq, fact)
 
-    def newest_first(self, ns: str | None = None) -> list[StoredCheckpoint]:
-        found = [one for one in self.checkpoints.values() if ns is None or one.ns == ns]
-        return sorted(found, key=lambda one: one.id, reverse=True)
+    def newest_first(self, ns: str | None = None, before: str | None = None) -> Iterator[StoredCheckpoint]:
+        """The checkpoints of one namespace or all, those with a lower id than `before`. Looks only at what is taken from it."""
+        if ns is None:
+            each = [self.newest_first(one, before) for one in self._ids]
+            yield from heapq.merge(*each, key=lambda one: one.id, reverse=True)
+            return
+        ids = self._ids.get(ns, [])
+        for at in range(len(ids) if before is None else bisect_left(ids, before), 0, -1):
+            yield self.checkpoints[ns, ids[at - 1]]
+
+    def find(self, ns: str | None, wanted: str) -> list[StoredCheckpoint]:
+        """The checkpoint with this id, of one namespace or all."""
+        places = [(one, wanted) for one in (self._ids if ns is None else [ns])]
+        return [self.checkpoints[place] for place in places if place in self.checkpoints]
 
     def get_newest(self, ns: str) -> StoredCheckpoint | None:
-        return max((one for one in self.checkpoints.values() if one.ns == ns), key=lambda one: one.id, default=None)
+        return next(self.newest_first(ns), None)
 
     def ordered_writes(self, found: StoredCheckpoint) -> list[StoredWrite]:
         writes = self.writes.get((found.ns, found.id), {}).values()
@@ -154,6 +176,8 @@ class ThreadState(LogFold):
         )
 
     def _add_checkpoint(self, seq: int, fact: StoredPut | OldCheckpoint, places: Mapping[str, Place]) -> None:
+        if (fact.ns, fact.id) not in self.checkpoints:
+            insort(self._ids.setdefault(fact.ns, []), fact.id)
         self.checkpoints[fact.ns, fact.id] = StoredCheckpoint(
             fact.ns, fact.id, fact.parent, fact.versions, fact.body, fact.metadata, dict(places)
         )
@@ -161,6 +185,14 @@ class ThreadState(LogFold):
             self.versions[fact.ns, channel, fact.versions.get(channel)] = place
             if isinstance(place, StoredList):
                 self.newest_lists[fact.ns, channel] = self.lists[seq, channel] = place
+
+    def _remove(self, ns: str, wanted: str) -> None:
+        self.writes.pop((ns, wanted), None)
+        if self.checkpoints.pop((ns, wanted), None) is not None:
+            ids = self._ids[ns]
+            del ids[bisect_left(ids, wanted)]
+            if not ids:
+                del self._ids[ns]
 
     def _add_writes(self, seq: int, fact: StoredTaskWrites) -> None:
         writes = [
