@@ -32,6 +32,16 @@ def answer(path: str) -> dict[str, Any]:
         content = {"role": "model", "parts": [{"text": ANSWER}]}
         return {"candidates": [{"content": content, "finishReason": "STOP"}]}
     part = {"type": "output_text", "text": ANSWER, "annotations": []}
+    if path.endswith("/responses/compact"):
+        usage = {
+            "input_tokens": 9,
+            "output_tokens": 1,
+            "total_tokens": 10,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 0},
+        }
+        summary = {"type": "compaction", "id": "c", "encrypted_content": ANSWER}
+        return {"id": "r", "object": "response.compaction", "created_at": 1, "output": [summary], "usage": usage}
     message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [part]}
     return {
         "id": "r",

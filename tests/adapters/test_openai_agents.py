@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from agents import set_tracing_disabled
+from agents.memory import OpenAIResponsesCompactionSession
+from openai import AsyncOpenAI
 
 from holdfast.adapters import framework_session as session_module
 from holdfast.adapters.openai_agents import ADAPTER, HoldfastSession
@@ -17,6 +19,7 @@ from holdfast.model.errors import Busy, Conflict, Invalid, Unavailable
 from holdfast.model.session import Session, as_message
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log, sessions
+from tests.adapters import model_server
 from tests.adapters.agent_kills import KILLED, AgentForks, start_agent
 from tests.crash.programs import ROOT
 from tests.sampling import limit
@@ -103,6 +106,33 @@ async def test_taken_back_items_leave_the_session_and_stay_in_the_log(url: str) 
     assert await session.get_items() == [said("e")]
     entries = call(lambda tx: log.read_complete(tx, stored(url)), url)
     assert [message.text for entry in entries if (message := as_message(entry))] == list("abcde")
+
+
+class NeverCleared(HoldfastSession):
+    """Tells if its items are not replaced in one commit."""
+
+    async def clear_session(self) -> None:
+        raise AssertionError("a crash would leave the session empty")
+
+
+async def test_the_items_of_a_session_that_is_compacted_are_replaced_in_one_commit(url: str) -> None:
+    session = NeverCleared(NAME, url)
+    await session.add_items([said("one"), said("two")])
+    with model_server.running() as variables:
+        client = AsyncOpenAI(base_url=variables["OPENAI_BASE_URL"], api_key="none")
+        compacting = OpenAIResponsesCompactionSession(NAME, session, client=client)
+        await compacting.run_compaction({"force": True, "compaction_mode": "input"})
+        await client.close()
+
+    assert [item.get("type") for item in await compacting.get_items()] == ["compaction"]
+    session.close()
+    close_stores()
+    assert await HoldfastSession(NAME, url).get_items() == [
+        {"type": "compaction", "id": "c", "encrypted_content": model_server.ANSWER}
+    ]
+    found = stored(url)
+    kinds = [type(entry.event).__name__ for entry in call(lambda tx: log.read_complete(tx, found), url)]
+    assert kinds == ["SessionOpened", "ItemAdded", "ItemAdded", "Rewound", "ItemAdded"]
 
 
 async def test_pop_and_clear_of_a_session_that_does_not_exist_create_none(url: str) -> None:

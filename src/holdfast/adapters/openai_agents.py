@@ -91,6 +91,21 @@ class HoldfastSession(SessionABC):
         self._refuse_when_closed()
         await self._session.get().write(self._reader.undo_all, creates=False)
 
+    async def _atomic_replace_items(self, items: "list[TResponseInputItem]") -> bool:
+        """Replace all items in one commit.
+
+        `OpenAIResponsesCompactionSession` of the SDK calls it if it exists; otherwise it clears the session and then adds the
+        items, so that a crash in between would leave an empty session.
+        """
+        self._refuse_when_closed()
+        added = [encode_item(ADAPTER, one, role=_role(one)) for one in items]
+
+        def decide(tx: Transaction, session: Session) -> Sequence[Event]:
+            return [*self._reader.undo_all(tx, session), *added]
+
+        await self._session.get().write(decide)
+        return True
+
     async def release(self) -> None:
         """Let another process write to the session at once, instead of after 30 seconds without use."""
         await settle(self._session.get().release())
