@@ -270,12 +270,12 @@ def test_the_timeline_has_reaped_sessions_and_initial_states() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, {"undo", "pin", "end", "trash"}),
-        ({"ended_at": 1, "pinned": 1}, {"undo", "unpin", "reopen", "trash"}),
-        ({"open_turn": "t"}, {"resume", "undo", "pin", "end", "trash"}),
+        ({}, {"undo", "compact", "pin", "end", "trash"}),
+        ({"ended_at": 1, "pinned": 1}, {"undo", "compact", "unpin", "reopen", "trash"}),
+        ({"open_turn": "t"}, {"resume", "undo", "compact", "pin", "end", "trash"}),
         (
             {"quarantined": "why", "open_turn": "t", "epoch": 2},
-            {"undo", "uncompact", "pin", "end", "reopen", "trash"},
+            {"undo", "compact", "uncompact", "pin", "end", "reopen", "trash"},
         ),
         ({"trashed_at": 1, "epoch": 2}, {"restore"}),
         ({"open_turn": "t", "asking": 1, "epoch": 2}, {"pin"}),
@@ -285,8 +285,8 @@ def test_only_actions_that_the_state_allows_are_offered(fields: dict[str, object
     summary = SessionSummary(turn_count=1, **fields)  # type: ignore[arg-type] # names of its fields
 
     session = Session("hf-x", 1, "", None, 0, summary)
-    assert set(available_actions(session, can_undo=True)) == expected
-    assert set(available_actions(session)) == expected - {"undo"}
+    assert set(available_actions(session, can_undo=True, can_compact=True)) == expected
+    assert set(available_actions(session)) == expected - {"undo", "compact"}
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 messages"), (1, "1 message"), (12_400, "12.4k messages")])

@@ -206,7 +206,9 @@ class PageUpdateRenderer:
                     "actions.html",
                     session=session,
                     csrf="",
-                    actions=available_actions(session, details["failure"], can_undo=details["can_undo"]),
+                    actions=available_actions(
+                        session, details["failure"], can_undo=details["can_undo"], can_compact=details["can_compact"]
+                    ),
                 )
             ),
             "state": session.state,

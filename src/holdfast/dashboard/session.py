@@ -1,6 +1,7 @@
 """A session's page: its log as a conversation, a page of events at a time, and an explanation of its state."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,7 +23,7 @@ from holdfast.interop.pages.rendering import session_links
 from holdfast.interop.pages.transcript import PageItem, PageTranscript
 from holdfast.interop.session_tree import TreeNode
 from holdfast.model.entry import Entry
-from holdfast.model.errors import Invalid, NotFound
+from holdfast.model.errors import HoldfastError, Invalid, NotFound
 from holdfast.model.event import ModelSaid, Rewound, ToolEnded, UserSaid
 from holdfast.model.message import Text
 from holdfast.model.session import Session
@@ -32,6 +33,7 @@ from holdfast.store.repos import approvals, input_queue, log, plans, turn_lookup
 from holdfast.store.repos import sessions as stored
 from holdfast.store.repos.input_queue import Input
 
+logger = logging.getLogger(__name__)
 PAGE_EVENTS = 100
 """Events that a page loads at once."""
 PRECEDING_EVENTS = 30
@@ -60,7 +62,9 @@ async def show_session(request: Request) -> Response:
         items=items,
         links=session_links(session),
         trash=session.summary.trashed_at is not None,
-        actions=available_actions(session, details["failure"], can_undo=details["can_undo"]),
+        actions=available_actions(
+            session, details["failure"], can_undo=details["can_undo"], can_compact=details["can_compact"]
+        ),
         **details,
     )
 
@@ -91,6 +95,7 @@ async def load_details(context: DashboardContext, session: Session) -> dict[str,
         "processes": processes,
         "failure": await context.database.read(read_failure, session),
         "can_undo": await context.database.read(_can_undo, session),
+        "can_compact": await _can_compact(context, session),
         "plan": await context.database.read(plans.current, session.id),
         "goal": await context.engine.goals.get(session.id) if session.summary.goal else None,
         "children": await context.database.read(_read_children, session),
@@ -111,6 +116,17 @@ def _can_undo(tx: Transaction, session: Session) -> bool:
     return isinstance(event, Rewound) and 0 < first <= event.to_seq
 
 
+async def _can_compact(context: DashboardContext, session: Session) -> bool:
+    """Whether a compaction may be worthwhile. Not of a session that cannot be read, or has a turn."""
+    if session.summary.open_turn is not None:
+        return False
+    try:
+        return await context.engine.can_compact(session)
+    except HoldfastError as e:
+        logger.info("session %s cannot be compacted: %s", session.id, e)
+        return False
+
+
 def _read_children(tx: Transaction, session: Session) -> list[TreeNode]:
     return session_tree.list_descendants(tx, [session])[1:]
 
@@ -128,7 +144,9 @@ def _preview(item: Input) -> str:
     return " ".join(" ".join(part.text for part in parts if isinstance(part, Text)).split())
 
 
-def available_actions(session: Session, failure: str = "", *, can_undo: bool = False) -> list[str]:
+def available_actions(
+    session: Session, failure: str = "", *, can_undo: bool = False, can_compact: bool = False
+) -> list[str]:
     """The actions that a session's state allows. Pure."""
     summary, state = session.summary, session.state
     if summary.trashed_at is not None:
@@ -138,6 +156,7 @@ def available_actions(session: Session, failure: str = "", *, can_undo: bool = F
         "resume": summary.open_turn is not None and state in ("interrupted", "ended"),
         "retry": bool(failure),
         "undo": can_undo and is_free,
+        "compact": can_compact and is_free,
         "uncompact": summary.epoch > 0 and is_free,
         "pin": not summary.pinned,
         "unpin": bool(summary.pinned),

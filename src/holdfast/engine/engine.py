@@ -58,6 +58,8 @@ from holdfast.supervisor import Supervisor
 from holdfast.tasks import run_to_completion
 
 logger = logging.getLogger(__name__)
+SHORT_LOG, SHORT_TOKENS = 200, 200_000
+"""Up to so many events, and so many tokens of all its calls, a session may be read just to see what could be done with it."""
 DRAIN_SECONDS = 10.0
 STOP_SECONDS = 5.0
 """How long a worker that shuts down waits for sub-agents of sessions that have ended."""
@@ -316,6 +318,13 @@ class Engine:
         [event] = (await self._scheduler.run_between_turns(session_id, manual_compaction.compacting(about))).events
         assert isinstance(event, Compacted | CompactionFailed), "that is what it commits"
         return event
+
+    async def can_compact(self, session: Session) -> bool:
+        """Whether `compact` would be tried now, as far as a look at a short log can tell: yes for a long one."""
+        summary = session.summary
+        if session.seq > SHORT_LOG or summary.tokens_in + summary.tokens_out > SHORT_TOKENS:
+            return True
+        return await self._scheduler.look(session.id, manual_compaction.is_worthwhile)
 
     async def undo_compaction(self, session_id: str) -> CompactionUndone:
         """Undo the newest compaction. Raises Invalid if there is none, and Busy as `compact`."""

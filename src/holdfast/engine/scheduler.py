@@ -33,7 +33,7 @@ from holdfast.engine.turn.failures import (
 from holdfast.engine.turn.loop import TurnSettings, closing, run_turns
 from holdfast.engine.turn.model_call import restart_reply
 from holdfast.engine.turn.recovery import Policy
-from holdfast.engine.turn.session_cache import MAX_SESSIONS, SessionCache, build_context, load_log
+from holdfast.engine.turn.session_cache import MAX_SESSIONS, SessionCache, build_context, load_log, load_unheld
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.event import Event
 from holdfast.model.session import Session
@@ -172,6 +172,11 @@ class Scheduler:
             if not done.done():
                 await stop(task)
         return done.result() if done.done() else _raised(task)
+
+    async def look(self, session_id: str, view: Callable[[ActiveSession, TurnSettings], bool]) -> bool:
+        """Look at a session without holding it; the view must write nothing."""
+        active = await load_unheld(self._services, session_id)
+        return view(active, self._settings_of(active))
 
     async def _hold(
         self,

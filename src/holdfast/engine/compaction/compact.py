@@ -91,6 +91,12 @@ async def compact(
     return msgspec.structs.replace(outcome, mode=session.mode) if isinstance(outcome, Compacted) else outcome
 
 
+def could_shrink(context: Context, compacting: CompactionSettings, frame: int) -> bool:
+    """Whether a compaction that a person asks for would be tried. It may still be refused, if the summary gets too long."""
+    before = _ContextBefore(context, compacting, frame, turn_id="")
+    return planning.plan(context, before.measure(manual=True)) is not None
+
+
 async def _compact(
     session: SessionToCompact, compacting: CompactionSettings, frame: int, *, about: str, manual: bool
 ) -> CompactionOutcome | None:

@@ -203,7 +203,7 @@ class ActiveSession(msgspec.Struct, eq=False):
             self.entries.append(entry)
             self.context.add(entry)
             self.turn = fold_turn(self.turn, entry.event)
-            if isinstance(entry.event, ModelSaid):
+            if isinstance(entry.event, ModelSaid | TurnEnded):
                 self.said = self.kept = self.asked = ""
             self.publish(entry)
 
@@ -369,7 +369,6 @@ class ActiveSession(msgspec.Struct, eq=False):
 
             self.session, added, more = await self.services.database.write(work)
             self.said, self.queued, self.released, self.at_work, self.is_alone = "", [], not more, False, False
-            self.asked = ""
             self.stop.clear()
             self._apply(added)
             return more

@@ -1,6 +1,6 @@
 """Manual compaction between two turns, and its undo."""
 
-from holdfast.engine.compaction.compact import CompactionOutcome, compact, delete_used_chunks
+from holdfast.engine.compaction.compact import CompactionOutcome, compact, could_shrink, delete_used_chunks
 from holdfast.engine.turn.active_session import ActiveSession
 from holdfast.engine.turn.between_turns import ActionBetweenTurns, CommitBetweenTurns
 from holdfast.engine.turn.loop import TurnSettings, unless_stopped, update_frame
@@ -35,6 +35,13 @@ def compacting(about: str) -> ActionBetweenTurns:
         return CommitBetweenTurns([found[0]], (delete_used_chunks(found[0], active.id),))
 
     return do
+
+
+def is_worthwhile(active: ActiveSession, settings: TurnSettings) -> bool:
+    """Whether a manual compaction would be tried now. Writes nothing."""
+    if settings.compaction is None:
+        return False
+    return could_shrink(active.context, settings.compaction, update_frame(active, settings).tokens)
 
 
 async def undoing(active: ActiveSession, settings: TurnSettings) -> CommitBetweenTurns:

@@ -190,6 +190,13 @@ async def load_log(services: EngineServices, lease: Lease) -> ActiveSession:
     return active
 
 
+async def load_unheld(services: EngineServices, session_id: str) -> ActiveSession:
+    """Load a session that this worker does not hold, to look at it: the store would refuse every write. Raises Corrupt."""
+    cached = await read_session(services.database, session_id)
+    session = await services.database.read(sessions.get, session_id)
+    return activate(services, Lease(session_id, worker_id="", token=0), session, cached, [])
+
+
 async def load(services: EngineServices, lease: Lease, cached: CachedSession) -> ActiveSession:
     """Load a session that was cached or read: what was added since is read."""
 
