@@ -16,9 +16,9 @@ from holdfast.model.message import Text, text_of
 from holdfast.model.provider import Delta, ModelReply, ModelRequest, StreamRestarted
 from holdfast.providers.scripted import ScriptedCall, ScriptStep
 from holdfast.store.database import Transaction
-from holdfast.store.repos import input_queue, leases, log, sessions
+from holdfast.store.repos import input_queue, log, sessions
 from holdfast.store.repos.input_queue import Input
-from holdfast.store.repos.leases import Lease
+from holdfast.store.repos.sessions import TakenSession
 from tests.engine.stage import Stage, set_up
 from tests.engine.well_formed import assert_well_formed
 
@@ -111,15 +111,15 @@ async def test_a_worker_that_waits_for_a_session_tries_once_per_retry_period(
     tmp_path: Path, stages: list[Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     period, tries = 0.1, 0
-    take = leases.take
+    take = sessions.take
 
-    def counted(tx: Transaction, session_id: str, worker_id: str) -> Lease:
+    def counted(tx: Transaction, session_id: str, worker_id: str) -> TakenSession:
         nonlocal tries
         tries += worker_id == other.worker_id
         return take(tx, session_id, worker_id)
 
     monkeypatch.setattr(take_lease, "RETRY_SECONDS", period)
-    monkeypatch.setattr(leases, "take", counted)
+    monkeypatch.setattr(sessions, "take", counted)
     stages.append(stage := await set_up(tmp_path, SLEEP, ScriptStep(say="One.")))
     stages.append(other := await set_up(tmp_path, SLEEP, ScriptStep(say="One."), database=stage.database))
     session = await stage.session()

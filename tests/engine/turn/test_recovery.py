@@ -1,7 +1,11 @@
 """Recovery of a turn whose worker is gone."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from holdfast.engine.liveness import lease_transactions
 from holdfast.model.event import (
     ModelSaid,
     Recovered,
@@ -15,8 +19,11 @@ from holdfast.model.message import Text, ToolCall, text_of
 from holdfast.providers.scripted import ScriptStep
 from holdfast.store.repos import leases, log, workers
 from holdfast.store.repos.log import ReplyDraft
+from holdfast.store.sqlite.driver import SqliteDatabase
 from tests.engine.stage import Stage, set_up
 from tests.engine.well_formed import assert_well_formed
+from tests.fakes.counting import CountingDatabase
+from tests.fakes.migrated import open_migrated
 
 TURN = "turn-1"
 BEGUN = [TurnStarted(turn_id=TURN, worker_id="worker-dead"), UserSaid(turn_id=TURN, parts=(Text("Mail Bo"),))]
@@ -175,3 +182,39 @@ async def test_recovering_twice_changes_nothing_more(tmp_path: Path, stages: lis
 
     assert (await stage.log(session_id))[: len(before)] == before
     assert sum(isinstance(event, Recovered) for event in await stage.log(session_id)) == 1
+
+
+class LateReads(CountingDatabase):
+    """Begins the reads of one kind only when `may_begin` is set."""
+
+    def __init__(self, inner: SqliteDatabase, late: Callable[..., Any]) -> None:
+        super().__init__(inner)
+        self._late = late
+        self.may_begin = asyncio.Event()
+        self.may_begin.set()
+
+    async def read(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if work is self._late:
+            await self.may_begin.wait()
+        return await super().read(work, *args, **kwargs)
+
+
+async def test_a_turn_that_has_just_begun_is_not_taken_for_one_that_was_left(
+    tmp_path: Path, stages: list[Stage]
+) -> None:
+    database = LateReads(await open_migrated(tmp_path / "holdfast.db"), lease_transactions.has_work)
+    steps = ScriptStep(say="One."), ScriptStep(say="Two.")
+    stages.append(stage := await set_up(tmp_path, *steps, database=database))  # type: ignore[arg-type]
+    session = await stage.session(source="chat")
+    await stage.play(session.id, "First")
+    await stage.engine.settled()
+    database.may_begin.clear()
+
+    stage.scheduler.wake(session.id)  # a request to stop does this, also if the turn has just ended
+    await stage.admit(session.id, "Second")
+    database.may_begin.set()
+    await stage.engine.settled()
+
+    events = await stage.log(session.id)
+    assert [event.outcome for event in events if isinstance(event, TurnEnded)] == ["done", "done"]
+    assert not [event for event in events if isinstance(event, Recovered)]

@@ -7,8 +7,9 @@ from holdfast.engine.liveness.dead_workers import DeadWorkers
 from holdfast.engine.notifications import TopicListener
 from holdfast.engine.services import EngineServices
 from holdfast.model.errors import Busy
-from holdfast.store.repos import leases
+from holdfast.store.repos import sessions
 from holdfast.store.repos.leases import Lease
+from holdfast.store.repos.sessions import TakenSession
 
 RETRY_SECONDS = 2.0
 """How often to check whether the holder of a session has died, which causes no notification."""
@@ -31,12 +32,12 @@ async def take_for_work(
     accepts_work: Callable[[], bool],
     *,
     patient: bool,
-) -> Lease | None:
-    """Take the lease once it is free; None if by then there is nothing to do, or another worker does it."""
+) -> TakenSession | None:
+    """Take the session once it is free; None if by then there is nothing to do, or another worker does it."""
     with TopicListener(services.database, session_id) as listener:
         while accepts_work() and await services.database.read(lease_transactions.has_work, session_id):
             try:
-                return await services.database.write(leases.take, session_id, services.worker_id)
+                return await services.database.write(sessions.take, session_id, services.worker_id)
             except Busy:
                 if await dead_workers.mark_holder(session_id) is not None:
                     continue
