@@ -73,6 +73,18 @@ def test_a_conversation_that_grows_is_rendered_as_without_the_cache(render: Rend
 
 
 @each_vendor
+@pytest.mark.parametrize("place", [0, 1, 9])
+def test_a_changed_message_is_rendered_again(render: Render, place: int) -> None:
+    said = [message for n in range(20) for message in (user(f"question {n}"), model(f"answer {n}"))]
+    cache = RequestCache()
+    render(msgspec.structs.replace(asking(*said, user("one")), cache=cache))
+    said[place] = msgspec.structs.replace(said[place], parts=(Text("something else"),))
+    request = asking(*said, user("one"), model("two"), user("three"))
+
+    assert render(msgspec.structs.replace(request, cache=cache)).body == render(request).body
+
+
+@each_vendor
 def test_only_new_messages_are_rendered(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
     said: tuple[Message, ...] = tuple(
         message

@@ -51,6 +51,14 @@ def test_the_events_are_the_same_however_the_bytes_are_split(
     chunks = [stream[start:stop] for start, stop in itertools.pairwise(places)]
 
     assert parse(*chunks) == read_plainly(lines)
+    assert parse(*(stream[n : n + 1] for n in range(len(stream)))) == read_plainly(lines)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_an_event_of_several_lines_may_be_split_at_every_byte(end: bytes) -> None:
+    stream = end.join((b"event: delta", b"data: 1", b"data: 2", b"", b""))
+
+    assert parse(*(stream[n : n + 1] for n in range(len(stream)))) == [ServerEvent(b"delta", b"1\n2")]
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])

@@ -236,6 +236,23 @@ async def test_the_connection_is_used_again(server: RawServer) -> None:
     assert server.connections == 1
 
 
+async def test_the_connection_is_used_again_if_the_end_follows_the_last_event(server: RawServer) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        end = b"0\r\n\r\n"
+        writer.write(chunked(WHOLE).removesuffix(end))
+        for _ in range(10):  # the client reads the last event meanwhile
+            await asyncio.sleep(0)
+        writer.write(end)
+
+    server.answers += [answer, answer]
+    provider = OpenAiProvider(KEY, f"http://{server.host}/v1")
+    for _ in range(2):
+        assert [item async for item in provider.ask(asking(user("hi")))]
+    await provider.close()
+
+    assert server.connections == 1
+
+
 async def test_a_reply_is_complete_although_the_server_never_ends_the_response(server: RawServer) -> None:
     async def linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + WHOLE)
@@ -372,6 +389,20 @@ async def test_a_certificate_is_checked_against_configured_authorities(
                 await ask(f"https://{server.host}/v1")
         else:
             assert await ask(f"https://{server.host}/v1") == "Hello."
+
+
+async def test_a_redirect_to_an_unencrypted_address_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    public, private = certificate(tmp_path, days=30)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(public, private)
+    monkeypatch.setenv("SSL_CERT_FILE", str(public))
+
+    async with raw_server() as plain, raw_server(context) as server:
+        server.answers.append(respond(b"", f"location: http://{plain.host}/v1", status=308))
+        with pytest.raises(Refused, match="base_url"):
+            await ask(f"https://{server.host}/v1")
+
+        assert plain.heads == []
 
 
 async def test_pings_and_events_without_names_are_read(server: RawServer) -> None:

@@ -8,6 +8,7 @@ import apsw
 import pytest
 
 from holdfast.engine.turn import session_cache
+from holdfast.model.entry import link
 from holdfast.model.errors import Corrupt
 from holdfast.model.event import Compacted, CompactionUndone, Event, ModelSaid, TurnEnded, TurnStarted, UserSaid
 from holdfast.model.message import Text, text_of
@@ -61,6 +62,23 @@ def shown_to_model(stage: Stage) -> list[str]:
 def damage(folder: Path, session_id: str, seq: int) -> None:
     connection = apsw.Connection(str(folder / "holdfast.db"))
     connection.execute("UPDATE event SET at = at + 1 WHERE session_id = ? AND seq = ?", (session_id, seq))
+    connection.close()
+
+
+def rewrite(folder: Path, session_id: str, seq: int, count: int) -> None:
+    """Change an event and all hashes that follow from it, and cut the log off after `count` events."""
+    connection = apsw.Connection(str(folder / "holdfast.db"))
+    of = (session_id, seq)
+    [(hash_,)] = connection.execute("SELECT hash FROM event WHERE session_id = ? AND seq = ? - 1", of)
+    rows = connection.execute("SELECT seq, kind, at + 1, body FROM event WHERE session_id = ? AND seq >= ?", of)
+    for place, kind, at, body in rows.fetchall():
+        if place > count:
+            connection.execute("DELETE FROM event WHERE session_id = ? AND seq = ?", (session_id, place))
+            continue
+        hash_ = link(hash_, kind, at, body)
+        change = "UPDATE event SET at = ?, hash = ? WHERE session_id = ? AND seq = ?"
+        connection.execute(change, (at, hash_, session_id, place))
+    connection.execute("UPDATE session SET seq = ?, hash = ? WHERE id = ?", (count, hash_, session_id))
     connection.close()
 
 
@@ -166,6 +184,25 @@ async def test_a_log_that_was_changed_where_it_is_read_again_is_refused_before_a
         await stage.admit(session_id, "two")
 
     assert len(await stage.database.read(log.read, session_id)) == before
+
+
+@pytest.mark.parametrize(
+    ("count", "problem"), [(2_006, "event 2006 was changed"), (2_004, "event 2006 was verified and is missing")]
+)
+async def test_a_log_that_another_has_replaced_is_refused_before_anything_is_added(
+    tmp_path: Path, stages: list[Stage], monkeypatch: pytest.MonkeyPatch, count: int, problem: str
+) -> None:
+    monkeypatch.setattr(session_cache, "MAX_BYTES", 1)
+    stage = await counted(tmp_path, stages)
+    session_id = await compacted_session(stage, 500)
+    await stage.play(session_id, "one")
+    await evict(stage)
+    rewrite(tmp_path, session_id, 2_000, count)
+
+    with pytest.raises(Corrupt, match=problem):
+        await stage.admit(session_id, "two")
+
+    assert len(await stage.database.read(log.read, session_id)) == count
 
 
 @pytest.mark.parametrize("seq", [1, 700, 1_400, 2_001])
