@@ -27,3 +27,9 @@ def connection_error(who: str) -> Unreachable:
 
 def proxy_refusal(who: str, status: int) -> Unreachable:
     return Unreachable(f"the proxy refused the connection to {who} ({status}): check its URL")
+
+
+def proxy_failure(who: str) -> Unreachable:
+    return Unreachable(
+        f"the connection to the proxy for {who} failed: check the address of the proxy, or try again later"
+    )

@@ -20,7 +20,7 @@ from holdfast.providers.endpoint import ProviderEndpoint
 from holdfast.providers.error_mapping import ProviderErrorResponse
 from holdfast.providers.sse_parser import EventTooLarge, ServerEvent, SseParser
 from holdfast.providers.timed_reader import ReadPace, TimedReader
-from holdfast.providers.timeouts import RequestTimeouts, connection_error, proxy_refusal, timeout_error
+from holdfast.providers.timeouts import RequestTimeouts, connection_error, proxy_failure, proxy_refusal, timeout_error
 
 if TYPE_CHECKING:
     import aiohttp
@@ -122,7 +122,7 @@ class ProviderTransport:
         except aiohttp.ClientHttpProxyError as e:
             raise proxy_refusal(self._who, e.status) from None
         except aiohttp.ClientProxyConnectionError as e:
-            raise Unreachable(f"the connection to the proxy for {self._who} failed: check its URL") from e
+            raise proxy_failure(self._who) from e
         except (aiohttp.ClientResponseError, aiohttp.InvalidURL, UnicodeError) as e:  # these show headers and URLs
             raise connection_error(self._who) from OSError(type(e).__name__)
         except (aiohttp.ClientError, OSError) as e:
