@@ -124,8 +124,9 @@ async def test_output_streamed_before_a_failure_is_void() -> None:
     assert await stream([provider]) == [TextDelta("Do"), StreamRestarted("away"), TextDelta("Done."), DONE]
 
 
-async def test_the_wait_is_at_least_the_retry_after_of_the_provider() -> None:
-    provider, sleep = Playing([RateLimited("slow", 7.0)], [DONE]), Sleeping()
+@pytest.mark.parametrize("kind", [RateLimited, Unreachable])
+async def test_the_wait_is_at_least_the_retry_after_of_the_provider(kind: type[RateLimited | Unreachable]) -> None:
+    provider, sleep = Playing([kind("slow", 7.0)], [DONE]), Sleeping()
 
     await stream([provider], sleep)
 

@@ -196,6 +196,7 @@ BAD: dict[str, tuple[Answer, type[ProviderFailed], str]] = {
     "a redirect that drops the body": (respond(b"", "location: /v2", status=302), Refused, "base_url"),
     "a redirect to nowhere": (respond(b"", status=307), Refused, "base_url"),
     "a redirect to a broken address": (respond(b"", "location: http://[::1", status=307), Refused, "base_url"),
+    "an overload in seconds": (respond(b"{}", "retry-after: 7", status=503), Unreachable, "in 7 s"),
     "a rate limit in seconds": (respond(b"{}", "retry-after: 7", status=429), RateLimited, "in 7 s"),
     "a rate limit as a date": (respond(b"{}", *LATE, status=429), RateLimited, "in 30 s"),
     "an error whose body breaks off": (refuse_and_leave, AuthFailed, "rejected the API key"),

@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from holdfast.http_connection import error_body
-from holdfast.model.errors import HoldfastError, InQuarantine, RateLimited
+from holdfast.model.errors import HoldfastError, InQuarantine, ProviderFailed
 from holdfast.sse import encode_json
 
 STATUS = {
@@ -62,7 +62,7 @@ class ApiError(Exception):
 def translate(error: HoldfastError) -> ApiError:
     """Translate a named failure."""
     api_error = ApiError(STATUS[error.code], error.code, str(error))
-    if isinstance(error, RateLimited) and error.retry_after is not None:
+    if isinstance(error, ProviderFailed) and error.retry_after is not None:
         api_error.headers["retry-after"] = f"{error.retry_after:.0f}"
     return api_error
 

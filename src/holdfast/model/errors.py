@@ -21,7 +21,7 @@ HoldfastError
 ├── Unavailable       a store or a channel cannot be reached; a later attempt may succeed
 ├── LoginFailed       an MCP server wants a login, or the login did not succeed
 └── ProviderFailed    the model did not answer
-    ├── RateLimited       too many requests; `retry_after` says when to come back, if the provider did
+    ├── RateLimited       too many requests
     ├── ContextTooLong    the request is longer than the model's window
     ├── Refused           the provider will not answer this request, now or later
     ├── AuthFailed        the key is missing or not accepted
@@ -129,16 +129,18 @@ class LoginFailed(HoldfastError):
 
 
 class ProviderFailed(HoldfastError):
+    """`retry_after`: in how many seconds to try again, if the provider said so."""
+
     code = "provider_failed"
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class RateLimited(ProviderFailed):
     code = "rate_limited"
     retryable = True
-
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
 
 
 class ContextTooLong(ProviderFailed):

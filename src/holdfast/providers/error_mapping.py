@@ -123,13 +123,13 @@ def map_error(error: VendorError) -> ProviderFailed:
         )
     if status == 404:
         return Refused(f"{who} has no model {error.model} (404): check the model name and the URL{detail}")
+    wait = retry_after(error.headers)
+    when = "later" if wait is None else f"in {wait:g} s"
     if status == 429:
-        wait = retry_after(error.headers)
-        when = "later" if wait is None else f"in {wait:g} s"
         return RateLimited(f"{who} is rate-limiting us (429): try again {when}{detail}", wait)
     if status is None or status in {408, 409, 425} or status >= 500:
         return Unreachable(
-            f"{who} failed ({status or 'during the stream'}): try again later or choose another model{detail}"
+            f"{who} failed ({status or 'during the stream'}): try again {when} or choose another model{detail}", wait
         )
     message = f"{who} rejected the request ({status}): change it or choose another model{detail}"
     return Refused(message, blames_input=_blames_input(error, status))

@@ -17,7 +17,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from holdfast.model.errors import ContextTooLong, ProviderFailed, RateLimited
+from holdfast.model.errors import ContextTooLong, ProviderFailed
 from holdfast.model.price import Price, call_cost, is_plausible
 from holdfast.model.provider import ModelAsked, ModelReply, ModelRequest, Provider, ReplyItem, Retrying, StreamRestarted
 from holdfast.providers.well_formed import join_surrogates
@@ -106,7 +106,7 @@ async def ask_with_retries(
             raise
         except ProviderFailed as e:
             failed = e
-        wait = retry_delay(policy, tried, chance(), _retry_after(failed)) if failed.retryable else None
+        wait = retry_delay(policy, tried, chance(), failed.retry_after) if failed.retryable else None
         tried += 1
         if wait is None:
             failures.append((candidate, failed))
@@ -117,10 +117,6 @@ async def ask_with_retries(
             yield Retrying(reason=str(failed), seconds=wait, attempt=tried, attempts=policy.tries)
             await sleep(wait)
     raise _final_failure(failures)
-
-
-def _retry_after(failed: ProviderFailed) -> float | None:
-    return failed.retry_after if isinstance(failed, RateLimited) else None
 
 
 def _final_failure(failures: list[tuple[Candidate, ProviderFailed]]) -> ProviderFailed:

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from holdfast.model.errors import RateLimited
 from holdfast.providers.endpoint import ProviderEndpoint, resolve_endpoint
 from holdfast.providers.error_mapping import ProviderErrorResponse
 from holdfast.providers.multipart import EncodedForm
@@ -58,7 +57,7 @@ class MediaRequests:
                 return await transport.fetch(form.chunks, max_bytes=max_bytes, content_type=form.content_type)
             except ProviderErrorResponse as e:
                 failed = map_response(e, server, self._model)
-                after = failed.retry_after if isinstance(failed, RateLimited) else None
+                after = failed.retry_after
                 is_busy = failed.retryable and e.status in TOO_BUSY
                 wait = retry_delay(POLICY, tried, self._chance(), after) if is_busy else None
                 if wait is None:
