@@ -73,6 +73,12 @@ class Bench:
     async def start(self, command: str, session_id: str, workdir: Path):
         return await self.registry.start(command, workdir, session_id)
 
+    async def start_talker(self, word: str, session_id: str, workdir: Path):
+        """Start a process that writes the word again and again, and wait until it has done so once."""
+        process = await self.start(f"while :; do echo {word}; sleep 0.02; done", session_id, workdir)
+        await asyncio.to_thread(wait_until, lambda: _output(process) > 0, "it writes")
+        return process
+
 
 @pytest.fixture
 async def bench(tmp_path, stages):
@@ -378,12 +384,12 @@ async def test_promise_15_a_skipped_reset_is_reported_once_for_each_reason(bench
     caplog.set_level(logging.INFO, "holdfast.engine.reset.reset")
     sweeper = bench.policy("daily")
     old = await bench.spoken()
-    one = await bench.start("while :; do echo one; sleep 0.02; done", old, tmp_path)
+    one = await bench.start_talker("one", old, tmp_path)
     bench.clock.pass_seconds(24 * HOUR)
 
     for _ in range(3):
         await sweeper.sweep()
-    two = await bench.start("while :; do echo two; sleep 0.02; done", old, tmp_path)
+    two = await bench.start_talker("two", old, tmp_path)
     for _ in range(3):
         await sweeper.sweep()
 
@@ -400,7 +406,7 @@ async def test_promise_15_a_skipped_reset_is_reported_once_for_each_reason(bench
 async def test_activity_past_the_time_to_live_blocks_nothing(bench, tmp_path):
     sweeper = bench.policy("daily")
     old = await bench.spoken()
-    await bench.start("while :; do echo tick; sleep 0.02; done", old, tmp_path)
+    await bench.start_talker("tick", old, tmp_path)
     bench.clock.pass_seconds(49 * HOUR)
 
     await sweeper.sweep()
