@@ -287,10 +287,18 @@ class Scheduler:
         patient: bool,
     ) -> None:
         """Serve a session. Every failure ends here and is published to the watchers."""
+        task = asyncio.current_task()
         try:
             if before is not None:
                 await asyncio.wait({before})
-            lease = lease or await self._take(session_id, patient=patient)
+            lease = lease or await take_lease.take_for_work(
+                self._services,
+                self._dead_workers,
+                session_id,
+                accepts_work=self._accepts_work,
+                is_newest=lambda: self._tasks.get(session_id) is task,
+                patient=patient,
+            )
             if lease is not None:
                 await self._play(lease, began, policy)
                 self._stuck.discard(session_id)
@@ -306,18 +314,6 @@ class Scheduler:
                 self._services.bus.publish(session_id, TurnBroke(left))
             # Watchers were not told what other workers wrote while this task waited.
             self._services.bus.wake(session_id)
-
-    async def _take(self, session_id: str, *, patient: bool) -> Lease | None:
-        """Take the lease for the current task; None if there is nothing to do, or another task or worker does it."""
-        taken = await take_lease.take_for_work(
-            self._services, self._dead_workers, session_id, self._accepts_work, patient=patient
-        )
-        if taken is None:
-            return None
-        was_held = taken.session is None
-        if was_held and self._tasks.get(session_id) is not asyncio.current_task():
-            return None  # input that arrived meanwhile took it, and its turn may have begun: the task of that input serves it
-        return taken.lease
 
     def _accepts_work(self) -> bool:
         return not self._leaving and self._cut_off is None
