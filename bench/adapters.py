@@ -85,7 +85,7 @@ async def _claude(folder: Path, stack: AsyncExitStack) -> Framework:
         "HoldfastSessionStore": ClaudeLayer(HoldfastSessionStore(f"sqlite:///{ours}")),
         "file with fsync": ClaudeLayer(TranscriptFile(theirs)),
     }
-    return Framework("claude-agent-sdk", layers, [ours, theirs])
+    return Framework("claude-agent-sdk", layers, [ours, theirs], has_goals=False)
 
 
 async def _measure_one(framework: Framework, rounds: int, appends: int) -> list[Figure]:
@@ -132,7 +132,7 @@ def _bytes(framework: Framework) -> Figure:
         value=f"{ours:,}",
         beside=list(framework.layers)[1],
         judged=ours / theirs,
-        goal=Goal("≤", framework.bytes_goal),
+        goal=Goal("≤", framework.bytes_goal) if framework.has_goals else None,
         others={list(framework.layers)[1]: f"{theirs:,}"},
         kind=kind,
     )
@@ -141,8 +141,14 @@ def _bytes(framework: Framework) -> Figure:
 def _figure(framework: Framework, results: list[Round], what: str, goal: Goal, text: Callable[[float], str]) -> Figure:
     ours, theirs = framework.layers
     others = {theirs: text(median(results, theirs))}
-    value, judged = text(median(results, ours)), ratio(results, ours, theirs)
-    return Figure(what=f"{framework.name}: {what}", value=value, beside=theirs, judged=judged, goal=goal, others=others)
+    return Figure(
+        what=f"{framework.name}: {what}",
+        value=text(median(results, ours)),
+        beside=theirs,
+        judged=ratio(results, ours, theirs),
+        goal=goal if framework.has_goals else None,
+        others=others,
+    )
 
 
 def _size(file: Path) -> int:

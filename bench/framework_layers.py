@@ -27,6 +27,8 @@ class Framework(msgspec.Struct, frozen=True):
     appends: int = 1
     """The share of the usual number of appends: one of so many."""
     bytes_goal: float = 1.5
+    has_goals: bool = True
+    """False if the other layer keeps less than a session, and is measured for comparison only."""
     steps: int = 0
     """Appends before the bytes are measured; without them, they are measured after the long session is filled."""
 
