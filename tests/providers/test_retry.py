@@ -19,7 +19,7 @@ from holdfast.model.errors import (
 from holdfast.model.message import Text
 from holdfast.model.provider import (
     Delta,
-    ModelAsked,
+    FallbackAsked,
     ModelReply,
     ModelRequest,
     ReplyItem,
@@ -79,7 +79,7 @@ def asked_on(providers: Sequence[Playing], sleep: Sleeping | None) -> AsyncGener
 
 async def stream(providers: Sequence[Playing], sleep: Sleeping | None = None) -> list[ReplyItem]:
     """The items, without the notices of waits, and without the names of the models."""
-    items = [item async for item in asked_on(providers, sleep) if not isinstance(item, Retrying | ModelAsked)]
+    items = [item async for item in asked_on(providers, sleep) if not isinstance(item, Retrying | FallbackAsked)]
     return [msgspec.structs.replace(item, called="") if isinstance(item, ModelReply) else item for item in items]
 
 
@@ -111,7 +111,6 @@ async def test_each_wait_is_announced_with_its_reason_and_the_attempt_number() -
     seen = [item async for item in asked_on([provider], None)]
 
     assert seen == [
-        ModelAsked("fake:m0"),
         Retrying(reason="slow", seconds=4.0, attempt=2, attempts=3),
         Retrying(reason="away", seconds=2.0, attempt=3, attempts=3),
         msgspec.structs.replace(DONE, called="fake:m0"),
@@ -140,14 +139,13 @@ async def test_a_retry_after_over_the_limit_is_not_waited_for() -> None:
     assert sleep.slept == []
 
 
-async def test_every_model_is_named_once_before_it_is_asked() -> None:
+async def test_a_fallback_is_named_once_before_it_is_asked() -> None:
     chosen = Playing([Unreachable("away")], [TextDelta("I"), Unreachable("away")], [Unreachable("away")])
     items = [item async for item in asked_on([chosen, Playing([DONE])], Sleeping())]
 
-    first, *_, second, reply = items
-    assert (first, second) == (ModelAsked("fake:m0"), ModelAsked("fake:m1"))
-    assert isinstance(reply, ModelReply)
-    assert sum(isinstance(item, ModelAsked) for item in items) == 2
+    assert items[-2] == FallbackAsked("fake:m1")
+    assert isinstance(items[-1], ModelReply)
+    assert sum(isinstance(item, FallbackAsked) for item in items) == 1
 
 
 async def test_after_the_last_attempt_the_failure_is_raised_and_the_draft_stays() -> None:
@@ -157,7 +155,7 @@ async def test_after_the_last_attempt_the_failure_is_raised_and_the_draft_stays(
 
     with pytest.raises(Unreachable, match="away 3"):
         async for item in asked_on([provider], None):
-            seen += [] if isinstance(item, Retrying | ModelAsked) else [item]
+            seen += [] if isinstance(item, Retrying | FallbackAsked) else [item]
 
     assert seen == [half, StreamRestarted("away 1"), half, StreamRestarted("away 2"), half]
 
@@ -210,7 +208,7 @@ async def test_closing_the_iterator_closes_the_current_request() -> None:
     provider = Playing([TextDelta("Do"), DONE])
 
     async with aclosing(asked_on([provider], None)) as asked:
-        assert [await anext(asked), await anext(asked)] == [ModelAsked("fake:m0"), TextDelta("Do")]
+        assert await anext(asked) == TextDelta("Do")
 
     assert provider.closed == 1
 

@@ -287,26 +287,17 @@ async def test_a_proxy_is_used_unless_the_host_is_excluded(server: RawServer, mo
     assert server.heads[1].startswith("POST /v1/chat/completions ")
 
 
+@pytest.mark.parametrize(("scheme", "sent"), [("https", "CONNECT model.example:443 "), ("http", "POST http://model.")])
 async def test_a_proxy_that_refuses_the_credentials_is_named(
-    server: RawServer, monkeypatch: pytest.MonkeyPatch
+    server: RawServer, monkeypatch: pytest.MonkeyPatch, scheme: str, sent: str
 ) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", f"http://me:hunter2@{server.host}")
-    server.answers.append(respond(b"", "proxy-authenticate: Basic", status=407))
-
-    with pytest.raises(Unreachable, match=r"proxy refused .* \(407\)"):
-        await ask("https://model.example/v1")
-
-    assert server.heads[0].startswith("CONNECT model.example:443 ")
-
-
-async def test_a_proxy_that_refuses_a_plain_request_is_named(
-    server: RawServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HTTP_PROXY", f"http://me:hunter2@{server.host}")
+    monkeypatch.setenv(f"{scheme.upper()}_PROXY", f"http://me:hunter2@{server.host}")
     server.answers.append(respond(b"not hunter2", "proxy-authenticate: Basic", status=407))
 
     with pytest.raises(Unreachable, match=r"proxy refused .* \(407\)"):
-        await ask("http://model.example/v1")
+        await ask(f"{scheme}://model.example/v1")
+
+    assert server.heads[0].startswith(sent)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

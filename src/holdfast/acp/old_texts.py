@@ -20,16 +20,16 @@ class OldText(msgspec.Struct, frozen=True):
 
 
 class OldTexts:
-    """Those of one session."""
+    """The old texts of the files that one session has replaced."""
 
     def __init__(self, database: Database, session_id: str) -> None:
         self._database = database
         self._session_id = session_id
         self._changes: dict[int, RecordedChange] = {}
-        """The changes that were read, by the event that started their call."""
+        """The changes that were read, by the number of the event that started their call."""
 
     async def find(self, started: int) -> OldText | None:
-        """The text before the call that this event started; None if it is not stored, is no text, or is too long."""
+        """The text before the call that began with the event of this number; None if it is not stored, is not text, or is too long."""
         if started not in self._changes:
             found = await self._database.read(file_changes.list_after, self._session_id, started - 1)
             self._changes |= {change.seq: change for change in found}

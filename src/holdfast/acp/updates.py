@@ -54,7 +54,7 @@ class UpdateRenderer:
         self._has_thoughts = False
         self._calls: dict[str, ToolCall] = {}
         self._started: dict[str, int] = {}
-        """The events that started the calls that run."""
+        """For each running call, the number of the event that started it."""
 
     def live(self, item: LiveText) -> Iterator[Update]:
         """The updates for streamed text. Text that is not durable yet is not shown."""
@@ -72,7 +72,7 @@ class UpdateRenderer:
             self._streamed = ""
 
     def find_replacing(self, entry: Entry) -> int | None:
-        """The event that started the call whose end this is, if the call has replaced a file."""
+        """If this event is the end of a `write_file` call that succeeded: the number of the event that started the call."""
         event = entry.event
         if not isinstance(event, ToolEnded) or event.outcome != "ok":
             return None
@@ -83,7 +83,7 @@ class UpdateRenderer:
     def entry(self, entry: Entry, *, echo: bool = True, old: OldText | None = None) -> Iterator[Update]:
         """The updates for an event. Without `echo`, the user's message is not sent back.
 
-        `old` is the text of the file that the call which ends here has replaced.
+        `old` is the previous text of the file, if the event is the end of a call that replaced one.
         """
         event = entry.event
         match event:

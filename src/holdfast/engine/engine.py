@@ -59,7 +59,7 @@ from holdfast.tasks import run_to_completion
 
 logger = logging.getLogger(__name__)
 SHORT_LOG, SHORT_TOKENS = 200, 200_000
-"""Up to so many events, and so many tokens of all its calls, a session may be read just to see what could be done with it."""
+"""The most events, and tokens of all calls, of a session that is read only to decide whether a page offers an action."""
 DRAIN_SECONDS = 10.0
 STOP_SECONDS = 5.0
 """How long a worker that shuts down waits for sub-agents of sessions that have ended."""

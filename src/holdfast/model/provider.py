@@ -56,8 +56,8 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
     text: str
 
 
-class ModelAsked(msgspec.Struct, frozen=True):
-    """This model is asked from now on, as `provider:name`."""
+class FallbackAsked(msgspec.Struct, frozen=True):
+    """From now on a fallback is asked: `provider:name`."""
 
     model: str
 
@@ -92,7 +92,7 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
 
 Delta = TextDelta | ReasoningDelta
 
-ReplyItem = Delta | ModelAsked | StreamRestarted | Retrying | ModelReply
+ReplyItem = Delta | FallbackAsked | StreamRestarted | Retrying | ModelReply
 
 AskModel = Callable[[ModelRequest], AsyncIterator[ReplyItem]]
 """A model with its retries and fallbacks: it yields deltas, then one ModelReply, or raises a ProviderFailed."""

@@ -7,7 +7,7 @@ once, so that the session is compacted.
 
 Output streamed before a failure is void. If any of it was passed on, `StreamRestarted` comes before the output of the
 next attempt, so that the consumer discards its draft. `Retrying` comes before each wait, so that the user can be told.
-`ModelAsked` comes before the first attempt of each model, so that a call that breaks off is attributed to it.
+`FallbackAsked` comes before the first attempt of each fallback, so that a call that breaks off is attributed to it.
 When nothing is left to try, the failure of the configured model is raised, with a note about each fallback; the
 consumer keeps its draft.
 """
@@ -19,7 +19,15 @@ import msgspec
 
 from holdfast.model.errors import ContextTooLong, ProviderFailed
 from holdfast.model.price import Price, call_cost, is_plausible
-from holdfast.model.provider import ModelAsked, ModelReply, ModelRequest, Provider, ReplyItem, Retrying, StreamRestarted
+from holdfast.model.provider import (
+    FallbackAsked,
+    ModelReply,
+    ModelRequest,
+    Provider,
+    ReplyItem,
+    Retrying,
+    StreamRestarted,
+)
 from holdfast.providers.well_formed import join_surrogates
 
 
@@ -93,8 +101,8 @@ async def ask_with_retries(
     while len(failures) < len(candidates):
         candidate = candidates[len(failures)]
         sent = msgspec.structs.replace(request, model=candidate.model)
-        if tried == 1:
-            yield ModelAsked(candidate.name)
+        if failures and tried == 1:
+            yield FallbackAsked(candidate.name)
         has_output = False
         try:
             async with aclosing(join_surrogates(candidate.provider.ask(sent))) as stream:

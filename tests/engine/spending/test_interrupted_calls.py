@@ -10,7 +10,7 @@ from holdfast.engine.spending.report import report_session
 from holdfast.engine.streaming.bus import LiveText
 from holdfast.model.errors import Unreachable
 from holdfast.model.event import ModelSaid, TurnEnded
-from holdfast.model.provider import ModelAsked, ModelRequest, ReplyItem, StreamRestarted, TextDelta
+from holdfast.model.provider import FallbackAsked, ModelRequest, ReplyItem, StreamRestarted, TextDelta
 from holdfast.providers.scripted import ScriptStep
 from holdfast.store.repos import log
 from tests.engine.stage import Stage, set_up
@@ -59,10 +59,9 @@ async def test_a_call_that_failed_counts_for_the_fallback_that_was_asked_last(
     tmp_path: Path, stages: list[Stage], said: str
 ) -> None:
     async def ask(request: ModelRequest) -> AsyncIterator[ReplyItem]:
-        yield ModelAsked("test:first")
         yield TextDelta("Zero")
         yield StreamRestarted("away")
-        yield ModelAsked("test:second")
+        yield FallbackAsked("test:second")
         yield TextDelta(said)
         raise Unreachable("away")
 

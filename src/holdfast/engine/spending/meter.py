@@ -19,7 +19,7 @@ from holdfast.engine.spending.decide import decide
 from holdfast.model.errors import BudgetExceeded, HoldfastError, PriceUnknown
 from holdfast.model.event import ModelCalled
 from holdfast.model.price import MILLION, FindPrice, Price, format_money, to_nano
-from holdfast.model.provider import AskModel, ModelAsked, ModelReply, ModelRequest, ReplyItem
+from holdfast.model.provider import AskModel, FallbackAsked, ModelReply, ModelRequest, ReplyItem
 from holdfast.model.times import moment
 from holdfast.store.database import Transaction
 from holdfast.store.repos import log
@@ -213,7 +213,7 @@ class Meter:
         try:
             async with aclosing(ask(request)) as items:  # type: ignore[type-var] # every provider's stream is an async generator
                 async for item in items:
-                    has_output = has_output or not isinstance(item, ModelAsked)
+                    has_output = has_output or not isinstance(item, FallbackAsked)
                     if isinstance(item, ModelReply):
                         called = msgspec.structs.replace(
                             called, model=item.called or request.model, usage=item.usage, reservation=reservation

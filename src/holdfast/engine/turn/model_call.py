@@ -25,7 +25,7 @@ from holdfast.model.event import (
 from holdfast.model.message import Part, ToolCall
 from holdfast.model.provider import (
     AskModel,
-    ModelAsked,
+    FallbackAsked,
     ModelReply,
     ModelRequest,
     ReasoningDelta,
@@ -169,7 +169,7 @@ async def _stream(active: ActiveSession, stream: AsyncIterator[ReplyItem]) -> Mo
                     active.stream("text", item.text)
                 case ReasoningDelta():
                     active.stream("reasoning", item.text)
-                case ModelAsked():
+                case FallbackAsked():
                     active.asked = item.model
                 case StreamRestarted():
                     await restart_reply(active, item.reason)

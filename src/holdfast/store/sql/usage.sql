@@ -20,8 +20,8 @@ WHERE session_id = :of AND position <= :upto
 ORDER BY seq;
 
 -- name: find_origin
--- The last event of the part of a log that was copied from elsewhere. Messages that a client brings are added to a log that
--- has turns of its own.
+-- The last event of the part of a log that was copied from elsewhere. Messages that a client sends with a request, or adds to a
+-- conversation, are also recorded as imported, but the turns before them were played here and count.
 SELECT max(seq) FROM event WHERE session_id = :of AND kind IN ('forked', 'imported')
   AND NOT (kind = 'imported' AND (body LIKE '{"format":"messages of a request"%' OR body LIKE '{"format":"items of a conversation"%'));
 

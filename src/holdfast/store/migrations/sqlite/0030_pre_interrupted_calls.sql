@@ -1,4 +1,4 @@
--- The model that is asked for the reply in the making, so that the reply is attributed to it if it is cut off.
+-- The model that was asked for the unfinished reply. If the worker dies, the reply counts for this model.
 ALTER TABLE draft ADD COLUMN called TEXT NOT NULL DEFAULT '';
 
 -- How many of the `unpriced` calls were interrupted: they do not show that the model has no price.
